@@ -1,0 +1,39 @@
+"""``undercroft down``: stop the appliance."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from services.appliance import control
+from services.appliance.home import Home
+from services.cli.up import HomeOption, fail
+from services.core.errors import UndercroftError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("down")(down)
+
+
+def down(
+    home: HomeOption = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="How long calls may drain before it kills.", min=1)
+    ] = 180.0,
+) -> None:
+    """Stop the services and Postgres, leftovers of a killed supervisor included."""
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        place = Home.locate(home)
+        stopped = control.stop(place, limit_s=timeout_s, on_phase=console.print)
+    except UndercroftError as error:
+        fail(error)
+    if not stopped:
+        console.print(f"Nothing is running in {place.root}", markup=False)
+    elif "supervisor" in stopped:
+        console.print(f"Undercroft in {place.root} is stopped", markup=False)
+    else:
+        console.print(f"Stopped what a killed supervisor had left: {', '.join(stopped)}", markup=False)

@@ -1,0 +1,150 @@
+"""``undercroft status``: what runs, and how it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from services.appliance.control import ApplianceStatus, inspect
+from services.appliance.home import Home
+from services.appliance.record import Health
+from services.cli.up import HomeOption, fail
+from services.core.errors import UndercroftError
+
+EXIT_UNHEALTHY = 1
+EXIT_STOPPED = 3  # as the Linux Standard Base has it for init scripts
+
+_COLOURS = {Health.SERVING: "green", Health.STARTING: "yellow", Health.RESTARTING: "yellow"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("status")(status)
+
+
+def status(
+    home: HomeOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show Postgres, the services and the data directory.
+
+    Ends with 0 when everything serves, 3 when nothing runs, 1 otherwise.
+    """
+    try:
+        found = inspect(Home.locate(home))
+    except UndercroftError as error:
+        fail(error)
+    if as_json:
+        typer.echo(json.dumps(as_fields(found), indent=2))
+    else:
+        _show(found, Console(highlight=False))
+    if found.healthy:
+        return
+    idle = found.supervisor_pid is None and not found.postgres.running
+    raise typer.Exit(EXIT_STOPPED if idle else EXIT_UNHEALTHY)
+
+
+def as_fields(found: ApplianceStatus) -> dict[str, object]:
+    """Return the status as JSON fields; times in seconds, sizes in bytes."""
+    return {
+        "home": str(found.home),
+        "state": found.state,
+        "phase": found.phase,
+        "message": found.message,
+        "remedy": found.remedy,
+        "healthy": found.healthy,
+        "supervisor_pid": found.supervisor_pid,
+        "uptime_s": _rounded(found.uptime_s),
+        "size_bytes": found.size_bytes,
+        "postgres": {
+            "running": found.postgres.running,
+            "ready": found.postgres.ready,
+            "pid": found.postgres.pid,
+            "port": found.postgres.port,
+            "uptime_s": _rounded(found.postgres.uptime_s),
+            "version": found.postgres.version,
+            "detail": found.postgres.detail,
+        },
+        "services": [
+            {
+                "name": service.record.name,
+                "health": str(service.health),
+                "pid": service.record.process.pid if service.record.process and service.uptime_s is not None else None,
+                "target": service.record.target,
+                "metrics_target": service.record.metrics_target,
+                "restarts": service.record.restarts,
+                "uptime_s": _rounded(service.uptime_s),
+            }
+            for service in found.services
+        ],
+    }
+
+
+def _show(found: ApplianceStatus, console: Console) -> None:
+    phase = f" ({found.phase})" if found.phase and found.phase != found.state else ""
+    console.print(Text(f"Undercroft is {found.state}{phase}"), soft_wrap=True)
+    console.print(Text(f"Data: {found.home} ({_size(found.size_bytes)})"), soft_wrap=True)
+    for words in (found.message, found.remedy):
+        if words and not found.healthy:
+            console.print(Text(words.rstrip()), soft_wrap=True)
+    if not found.services and not found.postgres.running:
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "health", "pid", "address", "uptime", "restarts"):
+        table.add_column(heading, no_wrap=True)
+    postgres = found.postgres
+    ready = "serving" if postgres.ready else (postgres.detail if postgres.running else "stopped")
+    table.add_row(
+        "postgres",
+        Text(ready, style="green" if postgres.ready else "red"),
+        _or_dash(postgres.pid),
+        f"127.0.0.1:{postgres.port}" if postgres.port else "-",
+        _duration(postgres.uptime_s),
+        "-",
+    )
+    for service in found.services:
+        alive = service.uptime_s is not None and service.record.process is not None
+        table.add_row(
+            service.record.name,
+            Text(str(service.health), style=_COLOURS.get(service.health, "red")),
+            str(service.record.process.pid) if alive and service.record.process else "-",
+            service.record.target,
+            _duration(service.uptime_s),
+            str(service.record.restarts),
+        )
+    console.print(table)
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {rest}s" if minutes else f"{rest}s"
+
+
+def _size(size_bytes: int) -> str:
+    amount = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

@@ -1,0 +1,175 @@
+"""Postgres: pooled connections, transactions with the right isolation, and migrations.
+
+A unit of work is one transaction. Work that may lose a race is retried on 40001 (serialization) and 40P01 (deadlock)
+and on nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import alembic.command
+import alembic.config
+import alembic.script
+import psycopg
+import sqlalchemy
+from psycopg import sql
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from services.core.errors import NotReady
+
+Connection = psycopg.AsyncConnection[DictRow]
+T = TypeVar("T")
+
+_RETRIES = 5
+# Any constant: one lock for all migrators of a database.
+_MIGRATION_LOCK = 0x0C0FFEE0
+
+
+class Database:
+    """A pool of connections to the appliance's database."""
+
+    def __init__(self, url: str, *, size: int = 8, prepare: bool = True) -> None:
+        async def configure(connection: Connection) -> None:
+            if not prepare:
+                connection.prepare_threshold = None
+
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=size,
+            open=False,
+            configure=configure,
+            check=AsyncConnectionPool.check_connection,
+            kwargs={"row_factory": dict_row, "application_name": "undercroft"},
+        )
+
+    async def open(self) -> None:
+        """Connect; fails after 30 s without a server."""
+        await self._pool.open(wait=True, timeout=30)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, timeout_s: float | None = None) -> AsyncIterator[Connection]:
+        """Open a READ COMMITTED transaction that commits when the block ends without an exception."""
+        async with self._pool.connection() as connection, connection.transaction():
+            await _limit(connection, timeout_s)
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self, timeout_s: float | None = None) -> AsyncIterator[Connection]:
+        """Open a REPEATABLE READ, read-only transaction: all statements of the block see one state."""
+        async with self._pool.connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await _limit(connection, timeout_s)
+            yield connection
+
+    async def retry(self, work: Callable[[Connection], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """Run ``work`` in a transaction of its own, again when it lost a race."""
+        for attempt in range(_RETRIES):
+            try:
+                async with self.transaction(timeout_s) as connection:
+                    return await work(connection)
+            except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
+                if attempt == _RETRIES - 1:
+                    raise
+                await asyncio.sleep(random.uniform(0.01, 0.05) * 2**attempt)
+        raise AssertionError("the loop returns or raises")
+
+    @contextlib.asynccontextmanager
+    async def listen(self, channel: str) -> AsyncIterator[Connection]:
+        """Lend a connection in autocommit mode that LISTENs on ``channel``."""
+        async with self._pool.connection() as connection:
+            await connection.set_autocommit(True)
+            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            try:
+                yield connection
+            finally:
+                with contextlib.suppress(psycopg.Error):
+                    await connection.execute("UNLISTEN *")
+                    await connection.set_autocommit(False)
+
+
+async def _limit(connection: Connection, timeout_s: float | None) -> None:
+    """Let the deadline of a call end its statements too."""
+    if timeout_s is not None:
+        limit_ms = max(1, int(timeout_s * 1000))
+        await connection.execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(limit_ms)))
+
+
+def _config() -> alembic.config.Config:
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(Path(str(resources.files("services.core"))) / "migrations"))
+    return config
+
+
+def _engine(url: str) -> sqlalchemy.Engine:
+    def connect() -> psycopg.Connection[Any]:
+        return psycopg.connect(url, application_name="undercroft-migrate")
+
+    return sqlalchemy.create_engine("postgresql+psycopg://", creator=connect, poolclass=sqlalchemy.NullPool)
+
+
+def migrate(url: str) -> None:
+    """Bring the schema of the database up to this release, one migrator at a time.
+
+    A schema of a later release is refused (NotReady): it is never misread and never touched.
+    """
+    config = _config()
+    with _engine(url).connect() as connection:
+        connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+        # The lock belongs to the session, so this ends only the transaction that took it.
+        connection.commit()
+        try:
+            _refuse_later_schema(config, _revision(connection))
+            config.attributes["connection"] = connection
+            alembic.command.upgrade(config, "head")
+            connection.commit()
+        finally:
+            connection.rollback()
+            connection.execute(sqlalchemy.text("SELECT pg_advisory_unlock(:lock)"), {"lock": _MIGRATION_LOCK})
+            connection.commit()
+
+
+async def check_schema(database: Database) -> None:
+    """Fail with NotReady unless the schema is this release's."""
+    head = alembic.script.ScriptDirectory.from_config(_config()).get_current_head()
+    async with database.transaction() as connection:
+        exists = await (await connection.execute("SELECT to_regclass('alembic_version') AS name")).fetchone()
+        row = None
+        if exists and exists["name"]:
+            row = await (await connection.execute("SELECT version_num FROM alembic_version")).fetchone()
+    revision = row["version_num"] if row else None
+    _refuse_later_schema(_config(), revision)
+    if revision != head:
+        raise NotReady(
+            f"The database's schema is {revision or 'empty'}, this release needs {head}.",
+            remedy="Run the migrations: `undercroft up` does so, as does the migrate image.",
+            reason="SCHEMA_OUTDATED",
+        )
+
+
+def _revision(connection: sqlalchemy.Connection) -> str | None:
+    if not sqlalchemy.inspect(connection).has_table("alembic_version"):
+        return None
+    revision: str | None = connection.execute(sqlalchemy.text("SELECT version_num FROM alembic_version")).scalar()
+    return revision
+
+
+def _refuse_later_schema(config: alembic.config.Config, revision: str | None) -> None:
+    known = {script.revision for script in alembic.script.ScriptDirectory.from_config(config).walk_revisions()}
+    if revision is not None and revision not in known:
+        raise NotReady(
+            f"The database has schema {revision}, which is of a later release than this one.",
+            remedy="Run that release, or restore the backup that was made before the upgrade.",
+            reason="SCHEMA_LATER",
+        )

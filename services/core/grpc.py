@@ -1,0 +1,296 @@
+"""Serve and call gRPC the same way everywhere: limits, keepalive, health, reflection, draining, errors.
+
+The error tree of ``services.core.errors`` becomes a status with ``google.rpc.ErrorInfo`` in ``ErrorInterceptor`` and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+import psycopg
+import psycopg_pool
+import structlog
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from services.core import telemetry
+from services.core.errors import (
+    DOMAIN,
+    Conflict,
+    DataLoss,
+    InvalidArgument,
+    NotFound,
+    NotReady,
+    Overloaded,
+    PermissionDenied,
+    Unavailable,
+    UndercroftError,
+    Unimplemented,
+)
+from services.core.settings import ServiceSettings
+
+log = structlog.get_logger(__name__)
+
+_CODES: dict[type[UndercroftError], grpc.StatusCode] = {
+    InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    NotFound: grpc.StatusCode.NOT_FOUND,
+    Conflict: grpc.StatusCode.ABORTED,
+    NotReady: grpc.StatusCode.FAILED_PRECONDITION,
+    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Unavailable: grpc.StatusCode.UNAVAILABLE,
+    PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    DataLoss: grpc.StatusCode.DATA_LOSS,
+    Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
+}
+# A taken name is not worth a retry, unlike other conflicts.
+_ALREADY_EXISTS = "ALREADY_EXISTS"
+
+Register = Callable[[grpc.aio.Server], list[str]]
+
+
+def status_code(error: UndercroftError) -> grpc.StatusCode:
+    """Return the gRPC code of an error."""
+    if error.reason == _ALREADY_EXISTS:
+        return grpc.StatusCode.ALREADY_EXISTS
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+
+
+def status_details(error: UndercroftError) -> status_pb2.Status:
+    """Return the ``google.rpc.Status`` of an error, with ErrorInfo and, for Overloaded, RetryInfo."""
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    if error.remedy:
+        info.metadata["remedy"] = error.remedy
+    details = [any_pb2.Any(), *([any_pb2.Any()] if isinstance(error, Overloaded) else [])]
+    details[0].Pack(info)
+    if isinstance(error, Overloaded):
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(error.retry_after_s * 1e9))
+        details[1].Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return status_pb2.Status(code=status_code(error).value[0], message=str(error), details=details)
+
+
+def as_status(stored: Mapping[str, str] | None, *, cancelled: bool) -> status_pb2.Status:
+    """Return the status of an operation that failed with a stored {kind, reason, message, remedy}, or was cancelled."""
+    if cancelled or stored is None:
+        return status_pb2.Status(code=grpc.StatusCode.CANCELLED.value[0], message="The operation was cancelled.")
+    kind = next((one for one in _CODES if one.__name__ == stored["kind"]), UndercroftError)
+    return status_details(kind(stored["message"], remedy=stored["remedy"], reason=stored["reason"]))
+
+
+def as_undercroft_error(error: BaseException) -> UndercroftError:
+    """Return the error that a caller is told for any exception."""
+    if isinstance(error, UndercroftError):
+        return error
+    if isinstance(error, psycopg.errors.QueryCanceled | psycopg_pool.PoolTimeout):
+        return Unavailable("The database did not answer in time.", remedy="Try again.", reason="DATABASE_TIMEOUT")
+    if isinstance(error, psycopg.OperationalError):
+        return Unavailable("The database does not answer.", remedy="Try again.", reason="DATABASE_UNAVAILABLE")
+    return UndercroftError("Internal error.", remedy="The service's log has the details.", reason="INTERNAL")
+
+
+async def _abort(method: str, context: grpc.aio.ServicerContext[Any, Any], raised: Exception) -> NoReturn:
+    error = as_undercroft_error(raised)
+    if status_code(error) is grpc.StatusCode.INTERNAL:
+        log.error("call failed", method=method, exc_info=raised)
+    details = status_details(error).SerializeToString()
+    await context.abort(status_code(error), str(error), (("grpc-status-details-bin", details),))
+    raise AssertionError("abort returns never")
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Turns raised errors into statuses, and counts and times calls."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        codec = (handler.request_deserializer, handler.response_serializer)
+        match handler.request_streaming, handler.response_streaming:
+            case False, False:
+                return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), *codec)
+            case True, False:
+                return grpc.stream_unary_rpc_method_handler(self._unary(method, handler.stream_unary), *codec)
+            case False, True:
+                return grpc.unary_stream_rpc_method_handler(self._streaming(method, handler.unary_stream), *codec)
+            case _:
+                return grpc.stream_stream_rpc_method_handler(self._streaming(method, handler.stream_stream), *codec)
+
+    @staticmethod
+    def _unary(method: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            with _timed(method, context):
+                try:
+                    return await inner(request, context)
+                except grpc.aio.AbortError:
+                    raise
+                except Exception as error:
+                    await _abort(method, context, error)
+
+        return call
+
+    @staticmethod
+    def _streaming(method: str, inner: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            with _timed(method, context):
+                try:
+                    result = inner(request, context)
+                    if hasattr(result, "__aiter__"):
+                        async for response in result:
+                            yield response
+                    else:
+                        # Health and reflection write to the context instead of yielding.
+                        await result
+                except grpc.aio.AbortError:
+                    raise
+                except Exception as error:
+                    await _abort(method, context, error)
+
+        return call
+
+
+@contextlib.contextmanager
+def _timed(method: str, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        code = context.code()
+        name = "OK" if not code else code.name if isinstance(code, grpc.StatusCode) else str(code)
+        telemetry.CALLS.labels(method, name).inc()
+        telemetry.CALL_SECONDS.labels(method).observe(time.perf_counter() - start)
+
+
+def metadata_of(context: grpc.aio.ServicerContext[Any, Any]) -> dict[str, str]:
+    """Return the text metadata of a call."""
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+def _server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        # Clients ping every 30 s or so; the default minimum of 300 s answers them with too_many_pings.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # Connections are renewed so that calls spread over replicas that came later.
+        ("grpc.max_connection_age_ms", 30 * 60 * 1000),
+        ("grpc.max_connection_age_grace_ms", 10 * 60 * 1000),
+        # Two servers on one port would share its calls in silence.
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+_SERVICE_CONFIG = json.dumps(
+    {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "methodConfig": [
+            {
+                "name": [{}],
+                "retryPolicy": {
+                    "maxAttempts": 4,
+                    "initialBackoff": "0.1s",
+                    "maxBackoff": "2s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ],
+    }
+)
+
+
+def open_channel(target: str, max_message_bytes: int = 16 * 1024 * 1024) -> grpc.aio.Channel:
+    """Open a channel to a sister service. Never goes through a proxy of the environment."""
+    return grpc.aio.insecure_channel(
+        target,
+        options=[
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_message_bytes),
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.service_config", _SERVICE_CONFIG),
+            ("grpc.service_config_disable_resolution", 1),
+            ("grpc.enable_http_proxy", 0),
+        ],
+    )
+
+
+async def serve(
+    name: str, settings: ServiceSettings, register: Register, *, ready: Awaitable[None] | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain.
+
+    ``register`` adds the servicers and returns the full names of their services. While ``ready`` has not finished,
+    health says NOT_SERVING, so a model that still loads does not look dead. A failing ``ready`` ends the server.
+    """
+    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=_server_options(settings))
+    names = register(server)
+    health_servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    reflection.enable_server_reflection(
+        (*names, health.SERVICE_NAME, reflection.SERVICE_NAME),
+        server,
+    )
+    port = server.add_insecure_port(settings.listen)
+    if settings.metrics_listen:
+        telemetry.serve_metrics(settings.metrics_listen)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    for service in ("", *names):
+        await health_servicer.set(service, health_pb2.HealthCheckResponse.NOT_SERVING)
+    await server.start()
+    log.info("listening", port=port)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        if ready is not None:
+            starting = asyncio.ensure_future(ready)
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                starting.cancel()
+                return
+            await starting
+        for service in ("", *names):
+            await health_servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
+        log.info("serving", services=names)
+        await stopped
+        await health_servicer.enter_graceful_shutdown()
+        # Endpoints are removed while the pod is already told to stop; calls that still arrive are served.
+        await asyncio.sleep(settings.drain_s)
+    finally:
+        stopped.cancel()
+        await server.stop(settings.shutdown_grace_s)
+        log.info("stopped", service=name)
+
+
+def remaining_s(context: grpc.aio.ServicerContext[Any, Any]) -> float | None:
+    """Return the time until the call's deadline in seconds; None without one."""
+    return context.time_remaining()
+
+
+def error_reason(error: grpc.aio.AioRpcError) -> tuple[str, Mapping[str, str]]:
+    """Return reason and metadata of the ErrorInfo that a failed call carries; empty when it has none."""
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin" and isinstance(value, bytes):
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info):
+                    return info.reason, dict(info.metadata)
+    return "", {}

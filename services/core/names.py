@@ -1,0 +1,73 @@
+"""Resource names, as AIP-122 wants them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from services.core.errors import InvalidArgument
+
+_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+def check_id(value: str, what: str) -> str:
+    """Return ``value`` if it is a valid resource id."""
+    if not _ID.fullmatch(value):
+        raise InvalidArgument(
+            f"{value!r} is no valid {what} id.",
+            remedy="Use 1 to 63 of a-z, 0-9, '-', '_' and '.', starting with a letter or digit.",
+            reason="INVALID_RESOURCE_ID",
+        )
+    return value
+
+
+def project_name(project: str) -> str:
+    return f"projects/{project}"
+
+
+def source_name(project: str, source: str) -> str:
+    return f"projects/{project}/sources/{source}"
+
+
+def operation_name(project: str, operation: int) -> str:
+    return f"projects/{project}/operations/{operation}"
+
+
+def decision_name(project: str, path: str) -> str:
+    return f"projects/{project}/decisions/{quote(path, safe='')}"
+
+
+def parse_project(name: str) -> str:
+    """Return the project's id of ``projects/{project}``."""
+    return _parse(name, "projects/{project}")[0]
+
+
+def parse_source(name: str) -> tuple[str, str]:
+    """Return the ids of ``projects/{project}/sources/{source}``."""
+    project, source = _parse(name, "projects/{project}/sources/{source}")
+    return project, source
+
+
+def parse_operation(name: str) -> tuple[str, int]:
+    """Return the ids of ``projects/{project}/operations/{operation}``."""
+    project, operation = _parse(name, "projects/{project}/operations/{operation}")
+    if not operation.isascii() or not operation.isdigit() or len(operation) > 18:
+        raise InvalidArgument(f"{name!r} is no name of an operation.", reason="INVALID_RESOURCE_NAME")
+    return project, int(operation)
+
+
+def parse_decision(name: str) -> tuple[str, str]:
+    """Return the project's id and the path of ``projects/{project}/decisions/{decision}``."""
+    project, decision = _parse(name, "projects/{project}/decisions/{decision}")
+    return project, unquote(decision)
+
+
+def _parse(name: str, pattern: str) -> list[str]:
+    parts, wanted = name.split("/"), pattern.split("/")
+    if len(parts) != len(wanted) or any(
+        (not part) if want.startswith("{") else part != want for part, want in zip(parts, wanted, strict=True)
+    ):
+        raise InvalidArgument(
+            f"{name!r} is no valid resource name.", remedy=f"It has the form {pattern}.", reason="INVALID_RESOURCE_NAME"
+        )
+    return [part for part, want in zip(parts, wanted, strict=True) if want.startswith("{")]

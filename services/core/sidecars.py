@@ -1,0 +1,168 @@
+"""Sidecars: immutable files on the shared volume, named by their SHA-256 (DESIGN I2).
+
+Written tmp, fsync, rename, fsync of the directory, before any row points at them. Readers copy a file to local disk,
+check its size and SHA-256, and load the copy; nothing on the volume is mapped, and nothing there is ever modified.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.core.errors import DataLoss, NotReady
+
+_BLOCK_BYTES = 1 << 20
+_TEMPORARY = ".tmp-"
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarFile:
+    """A file that a generation needs: its name in the index, and the name of its bytes."""
+
+    method: str
+    logical_name: str
+    sha256: bytes
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is wrong with a sidecar on the volume."""
+
+    file: SidecarFile
+    problem: str
+
+
+class Volume:
+    """The shared volume: one flat folder per first byte of the name."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def path(self, sha256: bytes) -> Path:
+        return self._root / sha256[:1].hex() / sha256.hex()
+
+    def publish(self, method: str, logical_name: str, made: Path) -> SidecarFile:
+        """Store a finished local file; a file of the same content is left as it is.
+
+        NotReady when the volume is full or read-only; then nothing has changed.
+        """
+        digest, size = _digest(made)
+        target = self.path(digest)
+        if not (target.exists() and _digest(target) == (digest, size)):
+            try:
+                self._store(made, target)
+            except OSError as error:
+                raise NotReady(
+                    f"The sidecar volume can't be written: {os.strerror(error.errno or errno.EIO)}.",
+                    remedy="Free space or make the volume writable, then index again; nothing is lost.",
+                    reason="SIDECAR_VOLUME_UNWRITABLE",
+                ) from error
+        return SidecarFile(method, logical_name, digest, size)
+
+    def _store(self, made: Path, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
+        try:
+            with made.open("rb") as source, temporary.open("xb") as sink:
+                shutil.copyfileobj(source, sink, _BLOCK_BYTES)
+                sink.flush()
+                os.fsync(sink.fileno())
+            temporary.rename(target)
+            _sync_directory(target.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def fetch(self, file: SidecarFile, destination: Path) -> None:
+        """Copy a file to local disk and check it; DataLoss when it is missing or not what Postgres says it is."""
+        source = self.path(file.sha256)
+        temporary = destination.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
+        hasher = hashlib.sha256()
+        size = 0
+        try:
+            with source.open("rb") as reader, temporary.open("xb") as writer:
+                while block := reader.read(_BLOCK_BYTES):
+                    hasher.update(block)
+                    size += len(block)
+                    writer.write(block)
+            problem = _problem(file, hasher.digest(), size)
+            if problem:
+                raise _damaged(Damage(file, problem))
+            temporary.rename(destination)
+        except FileNotFoundError as error:
+            raise _damaged(Damage(file, "is missing")) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def check(self, file: SidecarFile) -> Damage | None:
+        """Return what is wrong with a file, None when it is whole."""
+        try:
+            digest, size = _digest(self.path(file.sha256))
+        except FileNotFoundError:
+            return Damage(file, "is missing")
+        except OSError as error:
+            return Damage(file, f"can't be read: {os.strerror(error.errno or errno.EIO)}")
+        problem = _problem(file, digest, size)
+        return Damage(file, problem) if problem else None
+
+    def discard(self, damaged: SidecarFile) -> None:
+        """Remove a damaged file, so that its right content can be stored under the name."""
+        self.path(damaged.sha256).unlink(missing_ok=True)
+
+    def collect(self, referenced: Collection[bytes], grace_s: float) -> list[Path]:
+        """Remove files that no row names and leftovers of interrupted writes, once older than ``grace_s``.
+
+        The grace keeps files that a running publish has written and not yet pointed at.
+        """
+        names = {digest.hex() for digest in referenced}
+        horizon = time.time() - grace_s
+        removed = []
+        for folder in sorted(self._root.glob("??")):
+            for path in sorted(folder.iterdir()):
+                try:
+                    if path.name not in names and path.stat().st_mtime < horizon:
+                        path.unlink()
+                        removed.append(path)
+                except FileNotFoundError:
+                    # Another replica collects too.
+                    continue
+        return removed
+
+
+def _digest(path: Path) -> tuple[bytes, int]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+        return digest, file.tell()
+
+
+def _problem(file: SidecarFile, digest: bytes, size: int) -> str:
+    if size != file.size_bytes:
+        return f"has {size} bytes instead of {file.size_bytes}"
+    if digest != file.sha256:
+        return "has other content than its SHA-256 says"
+    return ""
+
+
+def _damaged(damage: Damage) -> DataLoss:
+    name = damage.file.sha256.hex()
+    return DataLoss(
+        f"The {damage.file.method} sidecar {name[:12]} ({damage.file.logical_name}) {damage.problem}.",
+        remedy="It is rebuilt from the database with `undercroft repair`.",
+        reason="SIDECAR_DAMAGED",
+        metadata={"method": damage.file.method, "sha256": name},
+    )
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

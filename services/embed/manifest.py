@@ -1,0 +1,186 @@
+"""The manifest of a model directory: what each file must be, what the model computes, how good it is.
+
+``manifest.json`` holds no times and no paths, so preparing the same source twice writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from services.core.errors import DataLoss
+from services.embed.recipe import Purpose, Recipe
+
+Float32Array = npt.NDArray[np.float32]
+
+MANIFEST_FORMAT = 1
+IDENTITY_FORMAT = 1
+
+MANIFEST_NAME = "manifest.json"
+RECIPE_NAME = "recipe.json"
+TOKENIZER_NAME = "tokenizer.json"
+
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What a file of the directory must be."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A text and the vector that the preparing machine gave it."""
+
+    text: str
+    purpose: Purpose
+    vector: Float32Array
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """How near the stored graph comes to the float32 one, over held-out texts of the project.
+
+    ``top10_overlap`` is the share of each text's ten nearest neighbours that both graphs agree on.
+    """
+
+    texts: int
+    mean_cosine: float
+    min_cosine: float
+    top10_overlap: float
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything that a model directory says about itself, besides its recipe.
+
+    ``digest`` is the identity of the model: hex SHA-256 over all that determines a vector. ``inputs`` names what it
+    was prepared from (digests and versions), ``inputs_digest`` is one hash over that, and ``graph`` is the file stem
+    of the OpenVINO graph.
+    """
+
+    digest: str
+    graph: str
+    files: Mapping[str, ModelFile]
+    probes: tuple[Probe, ...]
+    fidelity: Fidelity
+    inputs: Mapping[str, str]
+    inputs_digest: str
+    processor: str
+
+    def to_json(self) -> str:
+        """Serialise in a fixed order."""
+        document = {
+            "format": MANIFEST_FORMAT,
+            "digest": self.digest,
+            "graph": self.graph,
+            "files": {
+                name: {"size_bytes": file.size_bytes, "sha256": file.sha256} for name, file in self.files.items()
+            },
+            "probes": [
+                {
+                    "text": probe.text,
+                    "purpose": probe.purpose.value,
+                    "vector_float32_le_base64": base64.b64encode(probe.vector.astype("<f4").tobytes()).decode(),
+                }
+                for probe in self.probes
+            ],
+            "fidelity": {
+                "texts": self.fidelity.texts,
+                "mean_cosine": self.fidelity.mean_cosine,
+                "min_cosine": self.fidelity.min_cosine,
+                "top10_overlap": self.fidelity.top10_overlap,
+            },
+            "inputs": dict(self.inputs),
+            "inputs_digest": self.inputs_digest,
+            "processor": self.processor,
+        }
+        return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read a manifest; raise ``DataLoss`` when it is malformed or of a later format."""
+        try:
+            document = json.loads(text)
+            if document["format"] != MANIFEST_FORMAT:
+                raise DataLoss(
+                    f"The model's manifest has format {document['format']}, this release reads {MANIFEST_FORMAT}.",
+                    remedy="Prepare the model again with this release.",
+                )
+            return cls(
+                digest=str(document["digest"]),
+                graph=_file_name(document["graph"]),
+                files={
+                    _file_name(name): ModelFile(size_bytes=int(file["size_bytes"]), sha256=str(file["sha256"]))
+                    for name, file in document["files"].items()
+                },
+                probes=tuple(_read_probe(probe) for probe in document["probes"]),
+                fidelity=Fidelity(
+                    texts=int(document["fidelity"]["texts"]),
+                    mean_cosine=float(document["fidelity"]["mean_cosine"]),
+                    min_cosine=float(document["fidelity"]["min_cosine"]),
+                    top10_overlap=float(document["fidelity"]["top10_overlap"]),
+                ),
+                inputs={str(key): str(value) for key, value in document["inputs"].items()},
+                inputs_digest=str(document["inputs_digest"]),
+                processor=str(document["processor"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+            raise DataLoss(
+                f"The model's {MANIFEST_NAME} cannot be read: {error!r}.", remedy="Prepare or copy the model again."
+            ) from error
+
+
+def model_digest(recipe: Recipe, graph: str, files: Mapping[str, ModelFile]) -> str:
+    """Return the model's identity: hex SHA-256 over graph, weights, tokenizer and recipe."""
+    identity = {
+        "format": IDENTITY_FORMAT,
+        "graph": files[f"{graph}.xml"].sha256,
+        "weights": files[f"{graph}.bin"].sha256,
+        "tokenizer": files[TOKENIZER_NAME].sha256,
+        "recipe": recipe.identity(),
+    }
+    return digest_of(identity)
+
+
+def digest_of(document: Mapping[str, object]) -> str:
+    """Return the hex SHA-256 of a document's canonical JSON."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
+
+
+def describe_file(path: Path) -> ModelFile:
+    """Measure a file: its size and hex SHA-256."""
+    digest, size_bytes = hashlib.sha256(), 0
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            digest.update(block)
+            size_bytes += len(block)
+    return ModelFile(size_bytes=size_bytes, sha256=digest.hexdigest())
+
+
+def _file_name(name: object) -> str:
+    """Refuse names that lead out of the directory: a manifest may come from anywhere."""
+    if not isinstance(name, str) or not name or "/" in name or "\\" in name or name.startswith("."):
+        raise ValueError(f"{name!r} is no plain file name")
+    return name
+
+
+def _read_probe(document: Mapping[str, object]) -> Probe:
+    packed = base64.b64decode(str(document["vector_float32_le_base64"]), validate=True)
+    return Probe(
+        text=str(document["text"]),
+        purpose=Purpose(document["purpose"]),
+        vector=np.frombuffer(packed, dtype="<f4").astype(np.float32),
+    )

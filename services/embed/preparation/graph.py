@@ -1,0 +1,248 @@
+"""A BERT-family sentence encoder as an OpenVINO graph, built from its weights without torch.
+
+The graph takes ``input_ids`` and ``attention_mask`` (both int64, rows x tokens, padded on the right) and returns
+``sentence_embedding`` (float32, rows x dimensions): pooling and the L2 norm are part of it, so no server can forget
+them (huggingface/sentence-transformers#3307). Token types are constant, since a text is always one segment.
+
+Devlin et al. 2019 (BERT), Liu et al. 2019 (RoBERTa), Sanh et al. 2019 (DistilBERT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import openvino as ov
+from openvino import opset15 as op
+
+from services.core.errors import InvalidArgument
+from services.embed.preparation.weights import Float32Array
+from services.embed.recipe import Pooling
+
+INPUT_IDS = "input_ids"
+ATTENTION_MASK = "attention_mask"
+SENTENCE_EMBEDDING = "sentence_embedding"
+
+_MASKED = np.float32(-1e9)
+_SMALLEST_NORM = np.float32(1e-12)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """How one model family names its tensors; ``{n}`` is the layer number."""
+
+    prefixes: tuple[str, ...]
+    layer: str
+    query: str
+    key: str
+    value: str
+    attention_output: str
+    attention_norm: str
+    intermediate: str
+    output: str
+    output_norm: str
+    has_token_types: bool
+    positions_follow_padding: bool
+
+
+_BERT = Architecture(
+    prefixes=("bert.", "roberta.", "xlm-roberta."),
+    layer="encoder.layer.{n}.",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    attention_output="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    intermediate="intermediate.dense",
+    output="output.dense",
+    output_norm="output.LayerNorm",
+    has_token_types=True,
+    positions_follow_padding=False,
+)
+_ROBERTA = Architecture(
+    prefixes=_BERT.prefixes,
+    layer=_BERT.layer,
+    query=_BERT.query,
+    key=_BERT.key,
+    value=_BERT.value,
+    attention_output=_BERT.attention_output,
+    attention_norm=_BERT.attention_norm,
+    intermediate=_BERT.intermediate,
+    output=_BERT.output,
+    output_norm=_BERT.output_norm,
+    has_token_types=True,
+    positions_follow_padding=True,
+)
+_DISTILBERT = Architecture(
+    prefixes=("distilbert.",),
+    layer="transformer.layer.{n}.",
+    query="attention.q_lin",
+    key="attention.k_lin",
+    value="attention.v_lin",
+    attention_output="attention.out_lin",
+    attention_norm="sa_layer_norm",
+    intermediate="ffn.lin1",
+    output="ffn.lin2",
+    output_norm="output_layer_norm",
+    has_token_types=False,
+    positions_follow_padding=False,
+)
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "bert": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "distilbert": _DISTILBERT,
+}
+ACTIVATIONS: Mapping[str, str | None] = {
+    "gelu": "erf",
+    "gelu_new": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+    "relu": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderShape:
+    """The numbers of ``config.json`` that the graph depends on."""
+
+    model_type: str
+    layers: int
+    heads: int
+    dimensions: int
+    activation: str
+    layer_norm_epsilon: float
+    pad_token_id: int
+    max_positions: int
+
+
+class _Builder:
+    """Builds nodes from named weights and gives every node a name that depends on its place alone.
+
+    Names that OpenVINO makes up count up over the life of the process, and would make each preparation's file differ.
+    """
+
+    def __init__(self, weights: Mapping[str, Float32Array], architecture: Architecture) -> None:
+        self._weights = {_without_prefix(name, architecture.prefixes): value for name, value in weights.items()}
+        self.architecture = architecture
+
+    def weight(self, name: str) -> ov.Node:
+        if name not in self._weights:
+            raise InvalidArgument(
+                f"The weights have no tensor {name!r}, which config.json promises.",
+                remedy="Check that config.json and the safetensors files belong to the same model.",
+            )
+        node: ov.Node = op.constant(self._weights[name])
+        node.set_friendly_name(name)
+        return node
+
+    def row(self, name: str, index: int) -> ov.Node:
+        return op.constant(self._weights[name][index])
+
+    def linear(self, x: ov.Node, name: str) -> ov.Node:
+        return op.add(op.matmul(x, self.weight(f"{name}.weight"), False, True), self.weight(f"{name}.bias"))
+
+    def layer_norm(self, x: ov.Node, name: str, epsilon: float) -> ov.Node:
+        normal = op.mvn(x, _integers([-1]), True, epsilon, "inside_sqrt")
+        return op.add(op.multiply(normal, self.weight(f"{name}.weight")), self.weight(f"{name}.bias"))
+
+
+def build_encoder(
+    shape: EncoderShape, weights: Mapping[str, Float32Array], pooling: Pooling, *, normalize: bool
+) -> ov.Model:
+    """Build the float32 graph.
+
+    Raises ``InvalidArgument`` for an architecture, an activation or a set of weights that this cannot build.
+    """
+    architecture = ARCHITECTURES.get(shape.model_type)
+    if architecture is None:
+        raise InvalidArgument(
+            f"Models of type {shape.model_type!r} cannot be prepared without torch.",
+            remedy=f"Choose one of {', '.join(ARCHITECTURES)}.",
+        )
+    if shape.activation not in ACTIVATIONS:
+        raise InvalidArgument(
+            f"The activation {shape.activation!r} is not known.", remedy=f"Known are {', '.join(ACTIVATIONS)}."
+        )
+    build = _Builder(weights, architecture)
+    input_ids = op.parameter([-1, -1], np.int64, name=INPUT_IDS)
+    attention_mask = op.parameter([-1, -1], np.int64, name=ATTENTION_MASK)
+    x = _embeddings(build, shape, input_ids)
+    bias = _attention_bias(attention_mask)
+    for number in range(shape.layers):
+        x = _layer(build, shape, number, x, bias)
+    pooled = _pool(x, attention_mask, pooling)
+    if normalize:
+        squares = op.reduce_sum(op.multiply(pooled, pooled), _integers([-1]), True)
+        pooled = op.divide(pooled, op.maximum(op.sqrt(squares), op.constant(_SMALLEST_NORM)))
+    pooled.output(0).get_tensor().set_names({SENTENCE_EMBEDDING})
+    return ov.Model([op.result(pooled)], [input_ids, attention_mask], shape.model_type)
+
+
+def name_by_place(model: ov.Model) -> None:
+    """Name every node by its place in the graph, so that equal graphs are saved as equal bytes."""
+    for number, node in enumerate(model.get_ordered_ops()):
+        if node.get_type_name() != "Parameter":
+            node.set_friendly_name(f"{node.get_type_name()}_{number}")
+
+
+def _without_prefix(name: str, prefixes: Sequence[str]) -> str:
+    for prefix in prefixes:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
+def _integers(values: int | Sequence[int]) -> ov.Node:
+    return op.constant(np.array(values, np.int64))
+
+
+def _embeddings(build: _Builder, shape: EncoderShape, input_ids: ov.Node) -> ov.Node:
+    architecture = build.architecture
+    length = op.gather(op.shape_of(input_ids), _integers(1), _integers(0))
+    # RoBERTa numbers its positions from the padding id on; with padding on the right that is a constant shift.
+    first = shape.pad_token_id + 1 if architecture.positions_follow_padding else 0
+    positions = op.range(_integers(first), op.add(length, _integers(first)), _integers(1), output_type="i64")
+    words = op.gather(build.weight("embeddings.word_embeddings.weight"), input_ids, _integers(0))
+    places = op.gather(
+        build.weight("embeddings.position_embeddings.weight"), op.unsqueeze(positions, _integers(0)), _integers(0)
+    )
+    x = op.add(words, places)
+    if architecture.has_token_types:
+        x = op.add(x, build.row("embeddings.token_type_embeddings.weight", 0))
+    return build.layer_norm(x, "embeddings.LayerNorm", shape.layer_norm_epsilon)
+
+
+def _attention_bias(attention_mask: ov.Node) -> ov.Node:
+    mask = op.convert(op.unsqueeze(attention_mask, _integers([1, 2])), "f32")
+    return op.multiply(op.subtract(op.constant(np.float32(1)), mask), op.constant(_MASKED))
+
+
+def _layer(build: _Builder, shape: EncoderShape, number: int, x: ov.Node, bias: ov.Node) -> ov.Node:
+    architecture = build.architecture
+    prefix = architecture.layer.format(n=number)
+    split = _integers([0, 0, shape.heads, shape.dimensions // shape.heads])
+    swap = _integers([0, 2, 1, 3])
+    query, key, value = (
+        op.transpose(op.reshape(build.linear(x, prefix + name), split, True), swap)
+        for name in (architecture.query, architecture.key, architecture.value)
+    )
+    attended = op.scaled_dot_product_attention(query, key, value, attention_mask=bias)
+    merged = op.reshape(op.transpose(attended, swap), _integers([0, 0, shape.dimensions]), True)
+    epsilon = shape.layer_norm_epsilon
+    attention = op.add(build.linear(merged, prefix + architecture.attention_output), x)
+    x = build.layer_norm(attention, prefix + architecture.attention_norm, epsilon)
+    hidden = build.linear(x, prefix + architecture.intermediate)
+    variant = ACTIVATIONS[shape.activation]
+    hidden = op.relu(hidden) if variant is None else op.gelu(hidden, variant)
+    output = op.add(build.linear(hidden, prefix + architecture.output), x)
+    return build.layer_norm(output, prefix + architecture.output_norm, epsilon)
+
+
+def _pool(x: ov.Node, attention_mask: ov.Node, pooling: Pooling) -> ov.Node:
+    if pooling is Pooling.CLS:
+        return op.squeeze(op.slice(x, _integers([0]), _integers([1]), _integers([1]), _integers([1])), _integers([1]))
+    weights = op.convert(op.unsqueeze(attention_mask, _integers([-1])), "f32")
+    total = op.reduce_sum(op.multiply(x, weights), _integers([1]), False)
+    return op.divide(total, op.reduce_sum(weights, _integers([1]), False))

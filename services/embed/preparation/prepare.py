@@ -1,0 +1,184 @@
+"""Source directory in, verified model directory out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+
+from services.core.errors import UndercroftError
+from services.embed.directory import published_directory
+from services.embed.engine import Engine, describe_engine, instruction_sets
+from services.embed.manifest import (
+    MANIFEST_NAME,
+    RECIPE_NAME,
+    TOKENIZER_NAME,
+    Fidelity,
+    Manifest,
+    Probe,
+    describe_file,
+    digest_of,
+    model_digest,
+)
+from services.embed.preparation import fidelity
+from services.embed.preparation.graph import build_encoder, name_by_place
+from services.embed.preparation.quantization import quantize
+from services.embed.preparation.source import Source, read_source
+from services.embed.preparation.texts import CALIBRATION, HOLDOUT, read_bytes, read_texts
+from services.embed.preparation.weights import load_weights, weight_files
+from services.embed.recipe import Prompts, Purpose, Quantization, Recipe
+from services.embed.threads import inference_threads
+from services.embed.tokenization import TextTokenizer
+from services.embed.verify import check_files
+
+Progress = Callable[[str, float], None]
+
+# Raised when the way that this module prepares changes, so that an older directory is not taken for a current one.
+PREPARATION_FORMAT = 1
+
+_CARRIED = ("LICENSE*", "LICENCE*", "NOTICE*", "README.md")
+_TOOLS = ("openvino", "nncf", "tokenizers", "safetensors", "numpy")
+_SETTINGS = (
+    "config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    TOKENIZER_NAME,
+)
+# Probes stay within the vocabulary of any English model: an unknown token in them means a foreign tokenizer.
+_PROBES: Sequence[tuple[str, Purpose]] = (
+    ("open a file and read it line by line", Purpose.QUERY),
+    ("why are writes ordered before the commit", Purpose.QUERY),
+    ("def add(a, b):\n    return a + b", Purpose.PASSAGE),
+    ("The worker takes the oldest job first and gives it back when its time is over.", Purpose.PASSAGE),
+    ("class Stack:\n    def push(self, item):\n        self.items.append(item)\n" * 4, Purpose.PASSAGE),
+    ("A queue that is full refuses new work, so that the sender can slow down or go away. " * 8, Purpose.PASSAGE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model directory that can be served. ``is_new`` is false when it was already there from the same inputs."""
+
+    directory: Path
+    recipe: Recipe
+    manifest: Manifest
+    is_new: bool
+
+
+def prepare(
+    source: Path,
+    destination: Path,
+    *,
+    progress: Progress = lambda stage, share: None,
+    quantization: Quantization = Quantization.QINT8,
+    prompts: Prompts | None = None,
+) -> PreparedModel:
+    """Prepare the model of ``source`` into ``destination``; both are absolute directories.
+
+    ``progress`` is called with the name of a stage and the share of the whole that is done, 0 to 1. ``prompts``
+    replaces those of the source. A ``destination`` that holds the result of exactly these inputs is checked and
+    returned as it is; one that holds anything else raises ``Conflict``. Raises ``InvalidArgument`` or ``NotFound``
+    when the source is not a model that this can prepare.
+    """
+    progress("read", 0.0)
+    understood = read_source(source, quantization=quantization, prompts=prompts)
+    inputs = _inputs(understood)
+    existing = _existing(destination, inputs)
+    if existing is not None:
+        progress("done", 1.0)
+        return existing
+    with published_directory(destination) as temporary:
+        manifest = _build(understood, inputs, temporary, progress)
+    progress("done", 1.0)
+    return PreparedModel(directory=destination, recipe=understood.recipe, manifest=manifest, is_new=True)
+
+
+def _build(source: Source, inputs: dict[str, str], directory: Path, progress: Progress) -> Manifest:
+    recipe = source.recipe
+    shutil.copyfile(source.directory / TOKENIZER_NAME, directory / TOKENIZER_NAME)
+    tokenizer = TextTokenizer(directory, recipe)
+    progress("build", 0.05)
+    reference = build_encoder(source.shape, load_weights(source.directory), recipe.pooling, normalize=recipe.normalize)
+    holdout = read_texts(HOLDOUT)
+    threads = inference_threads()
+    progress("reference", 0.1)
+    float_recipe = replace(recipe, quantization=Quantization.FLOAT32)
+    expected = Engine(reference, tokenizer, float_recipe, threads=threads).embed(holdout, Purpose.PASSAGE)
+    progress("quantize", 0.2)
+    quantized = quantize(
+        reference,
+        tokenizer.tokenize(read_texts(CALIBRATION), Purpose.PASSAGE),
+        recipe,
+        report=lambda share: progress("quantize", 0.2 + 0.6 * share),
+    )
+    graph = f"openvino_model_{recipe.quantization.value}"
+    name_by_place(quantized)
+    ov.save_model(quantized, directory / f"{graph}.xml", compress_to_fp16=False)
+    progress("measure", 0.8)
+    # Fidelity and probes come from the file, as the service will read it.
+    engine = Engine(directory / f"{graph}.xml", tokenizer, recipe, threads=threads)
+    measured: Fidelity = fidelity.measure(expected.vectors, engine.embed(holdout, Purpose.PASSAGE).vectors)
+    (directory / RECIPE_NAME).write_text(recipe.to_json(), encoding="utf-8")
+    _carry(source.directory, directory)
+    files = {path.name: describe_file(path) for path in sorted(directory.iterdir())}
+    manifest = Manifest(
+        digest=model_digest(recipe, graph, files),
+        graph=graph,
+        files=files,
+        probes=tuple(_probe(engine, text, purpose) for text, purpose in _PROBES),
+        fidelity=measured,
+        inputs=inputs,
+        inputs_digest=digest_of(inputs),
+        processor=instruction_sets(),
+    )
+    (directory / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
+    return manifest
+
+
+def _probe(engine: Engine, text: str, purpose: Purpose) -> Probe:
+    embedded = engine.embed([text], purpose)
+    vector = embedded.vectors[0]
+    if not np.isfinite(vector).all():
+        raise UndercroftError(
+            f"The prepared model gives no finite vector for {text[:40]!r}.",
+            remedy="Check that the weights are whole; then report this with the model's name.",
+        )
+    return Probe(text=text, purpose=purpose, vector=vector)
+
+
+def _inputs(source: Source) -> dict[str, str]:
+    """Name everything that the result depends on: files, texts, recipe and tools."""
+    names = [*(path.name for path in weight_files(source.directory)), *_SETTINGS]
+    return {
+        "format": str(PREPARATION_FORMAT),
+        **{f"file {name}": describe_file(source.directory / name).sha256 for name in names},
+        "recipe": digest_of(source.recipe.identity()),
+        "calibration": digest_of({"texts": read_bytes(CALIBRATION).decode("utf-8")}),
+        "holdout": digest_of({"texts": read_bytes(HOLDOUT).decode("utf-8")}),
+        **{f"tool {name}": metadata.version(name) for name in _TOOLS},
+        "engine": describe_engine(),
+    }
+
+
+def _existing(destination: Path, inputs: dict[str, str]) -> PreparedModel | None:
+    if not (destination / MANIFEST_NAME).is_file():
+        return None
+    manifest = Manifest.from_json((destination / MANIFEST_NAME).read_text(encoding="utf-8"))
+    if manifest.inputs_digest != digest_of(inputs):
+        return None
+    recipe = check_files(destination, manifest)
+    return PreparedModel(directory=destination, recipe=recipe, manifest=manifest, is_new=False)
+
+
+def _carry(source: Path, directory: Path) -> None:
+    """Copy licence and model card, so that they stay with the weights."""
+    for pattern in _CARRIED:
+        for path in sorted(source.glob(pattern)):
+            if path.is_file():
+                shutil.copyfile(path, directory / path.name)

@@ -1,0 +1,92 @@
+"""Lower the arithmetic of a float32 graph, the same way each time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import nncf
+import numpy as np
+import openvino as ov
+from nncf.common.logging import track_progress
+from rich.progress import Progress, ProgressColumn
+
+from services.embed.preparation.graph import ATTENTION_MASK, INPUT_IDS
+from services.embed.recipe import Quantization, Recipe
+from services.embed.shapes import bucket_of
+from services.embed.tokenization import Tokens
+
+Report = Callable[[float], None]
+
+
+def quantize(
+    model: ov.Model, tokens: Sequence[Tokens], recipe: Recipe, *, report: Report = lambda share: None
+) -> ov.Model:
+    """Return the graph in the arithmetic that the recipe names.
+
+    ``tokens`` calibrate qint8, in their order; ``report`` is told the share of calibration that is done.
+
+    qint8: weights and activations, after SmoothQuant (Xiao et al. 2023). int8: weights alone.
+    """
+    with _quiet():
+        match recipe.quantization:
+            case Quantization.FLOAT32:
+                return model
+            case Quantization.INT8:
+                return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
+            case Quantization.QINT8:
+                samples = _Samples(tokens, recipe, report)
+                return nncf.quantize(
+                    model,
+                    nncf.Dataset(samples),
+                    model_type=nncf.ModelType.TRANSFORMER,
+                    subset_size=len(tokens),
+                )
+
+
+class _Samples:
+    """Calibration inputs, one text each, padded as the engine pads them."""
+
+    # SmoothQuant, the ranges and the bias correction each go through the samples.
+    _PASSES = 3
+
+    def __init__(self, tokens: Sequence[Tokens], recipe: Recipe, report: Report) -> None:
+        self._tokens = tokens
+        self._recipe = recipe
+        self._report = report
+        self._served = 0
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray[tuple[int, int], np.dtype[np.int64]]]]:
+        for item in self._tokens:
+            bucket = bucket_of(len(item.ids), self._recipe.max_length_tokens)
+            ids = np.full((1, bucket), self._recipe.pad_token_id, dtype=np.int64)
+            mask = np.zeros((1, bucket), dtype=np.int64)
+            ids[0, : len(item.ids)] = item.ids
+            mask[0, : len(item.ids)] = 1
+            yield {INPUT_IDS: ids, ATTENTION_MASK: mask}
+            self._served += 1
+            self._report(min(1.0, self._served / (self._PASSES * len(self._tokens))))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep nncf's progress bars and notes off the terminal, without touching what the caller prints there."""
+    logger = logging.getLogger("nncf")
+    level, bars = logger.level, track_progress.Progress
+
+    def hidden(*columns: ProgressColumn, **options: Any) -> Progress:
+        return bars(*columns, **{**options, "disable": True})
+
+    logger.setLevel(logging.ERROR)
+    # nncf has no setting for this.
+    setattr(track_progress, "Progress", hidden)
+    try:
+        yield
+    finally:
+        setattr(track_progress, "Progress", bars)
+        logger.setLevel(level)

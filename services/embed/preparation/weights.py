@@ -1,0 +1,71 @@
+"""Tensors of a safetensors directory, as float32 arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+
+from services.core.errors import InvalidArgument
+
+Float32Array = npt.NDArray[np.float32]
+
+SINGLE_FILE = "model.safetensors"
+SHARD_INDEX = "model.safetensors.index.json"
+_NUMPY_TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """Name the safetensors files of ``directory`` in a fixed order; raise ``InvalidArgument`` when there is none."""
+    if (directory / SINGLE_FILE).is_file():
+        return [directory / SINGLE_FILE]
+    index = directory / SHARD_INDEX
+    if index.is_file():
+        weight_map = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {})
+        paths = [directory / name for name in sorted(set(weight_map.values()))]
+        missing = [path.name for path in paths if path.parent != directory or not path.is_file()]
+        if paths and not missing:
+            return paths
+        raise InvalidArgument(
+            f"{index} names weight files that are not there: {', '.join(missing) or 'none at all'}.",
+            remedy="Copy the whole model directory again.",
+        )
+    pickled = " (pytorch_model.bin is there, but it is a pickle and is not read)"
+    raise InvalidArgument(
+        f"{directory} has no {SINGLE_FILE}{pickled if (directory / 'pytorch_model.bin').exists() else ''}.",
+        remedy=f"Provide the weights as {SINGLE_FILE}.",
+    )
+
+
+def load_weights(directory: Path) -> dict[str, Float32Array]:
+    """Read every floating-point tensor of ``directory``, converted to float32; integer buffers are left out."""
+    weights: dict[str, Float32Array] = {}
+    for path in weight_files(directory):
+        try:
+            tensors = safetensors.deserialize(path.read_bytes())
+        except safetensors.SafetensorError as error:
+            raise InvalidArgument(
+                f"{path} is not a readable safetensors file: {error}.", remedy="Copy the file again."
+            ) from error
+        for name, tensor in tensors:
+            array = _float32(tensor)
+            if array is not None:
+                weights[name] = array
+    return weights
+
+
+def _float32(tensor: Mapping[str, object]) -> Float32Array | None:
+    kind, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
+    assert isinstance(shape, list)
+    assert isinstance(data, bytes | bytearray)
+    if kind == "BF16":
+        # numpy has no bfloat16: it is the upper half of a float32.
+        widened = np.frombuffer(data, dtype="<u2").astype(np.uint32) << 16
+        return widened.view(np.float32).reshape(shape)
+    if kind in _NUMPY_TYPES:
+        return np.frombuffer(data, dtype=_NUMPY_TYPES[str(kind)]).astype(np.float32).reshape(shape)
+    return None

@@ -1,0 +1,53 @@
+"""Which texts share a batch, and at which padded length.
+
+A text's length bucket is a function of its own token count alone. Lengths are multiples of 16 and rows are powers of
+two, so that a model only ever sees a few dozen shapes: OpenVINO keeps memory for each (openvinotoolkit/openvino#34289).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LENGTH_STEP_TOKENS = 16
+MOST_ROWS = 16
+MOST_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Indexes of texts that run together at one padded length."""
+
+    bucket: int
+    indexes: tuple[int, ...]
+
+
+def bucket_of(length: int, max_length: int) -> int:
+    """Round a token count up to its padded length, which is never above the model's maximum."""
+    return min(-(-length // LENGTH_STEP_TOKENS) * LENGTH_STEP_TOKENS, max_length)
+
+
+def rows_of(bucket: int) -> int:
+    """Return the most rows of a batch of this padded length, a power of two."""
+    rows = max(1, min(MOST_ROWS, MOST_TOKENS // bucket))
+    return 1 << (rows.bit_length() - 1)
+
+
+def batches(lengths: Sequence[int], max_length: int, *, most_rows: int | None = None) -> list[Batch]:
+    """Group texts by bucket, shortest bucket first, into batches of a power of two rows.
+
+    ``lengths`` are token counts; ``most_rows`` lowers the number of rows of a batch.
+    """
+    groups: dict[int, list[int]] = {}
+    for index, length in enumerate(lengths):
+        groups.setdefault(bucket_of(length, max_length), []).append(index)
+    planned: list[Batch] = []
+    for bucket, indexes in sorted(groups.items()):
+        most = rows_of(bucket) if most_rows is None else min(rows_of(bucket), most_rows)
+        start = 0
+        while start < len(indexes):
+            left = min(most, len(indexes) - start)
+            rows = 1 << (left.bit_length() - 1)
+            planned.append(Batch(bucket=bucket, indexes=tuple(indexes[start : start + rows])))
+            start += rows
+    return planned

@@ -1,0 +1,158 @@
+"""Is a model directory what its manifest says, and does this processor compute what the preparing one did?
+
+Checked in this order, each with its own words: bit-flipped weights load in silence, a missing tokenizer gives wrong
+vectors, and neither raises an error in any library. Only the probes show a processor that computes otherwise
+(microsoft/onnxruntime#6004: int8 without VNNI).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from services.core.errors import DataLoss, NotReady
+from services.embed.directory import refuse_foreign_code, require_model_directory
+from services.embed.engine import Engine
+from services.embed.manifest import (
+    MANIFEST_NAME,
+    RECIPE_NAME,
+    TOKENIZER_NAME,
+    Manifest,
+    describe_file,
+    model_digest,
+)
+from services.embed.recipe import Recipe
+from services.embed.tokenization import TextTokenizer
+
+REFUSED_BELOW_COSINE = 0.99
+DRIFTED_BELOW_COSINE = 0.9999
+_NORM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """How near this processor comes to the preparing one, over the manifest's probes."""
+
+    mean_cosine: float
+    min_cosine: float
+
+    @property
+    def has_drifted(self) -> bool:
+        return self.min_cosine < DRIFTED_BELOW_COSINE
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedModel:
+    """A model directory that passed every check, with its engine ready."""
+
+    directory: Path
+    recipe: Recipe
+    manifest: Manifest
+    engine: Engine
+    probe: ProbeResult
+
+
+def verify(directory: Path, *, threads: int) -> VerifiedModel:
+    """Check a model directory and load it.
+
+    Raises ``InvalidArgument`` or ``NotFound`` when it is no model directory, ``NotReady`` when a file is missing or
+    the probes differ too much, and ``DataLoss`` when a file is damaged.
+    """
+    require_model_directory(directory)
+    manifest = read_manifest(directory)
+    recipe = check_files(directory, manifest)
+    engine = Engine(directory / f"{manifest.graph}.xml", TextTokenizer(directory, recipe), recipe, threads=threads)
+    return VerifiedModel(
+        directory=directory,
+        recipe=recipe,
+        manifest=manifest,
+        engine=engine,
+        probe=check_probes(engine, manifest),
+    )
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of a model directory; ``NotReady`` when it has none."""
+    path = directory / MANIFEST_NAME
+    if not path.is_file():
+        raise NotReady(
+            f"{directory} has no {MANIFEST_NAME}: it is not a prepared model.",
+            remedy="Run `undercroft models prepare` on the model's source directory.",
+            reason="MODEL_NOT_PREPARED",
+        )
+    return Manifest.from_json(path.read_text(encoding="utf-8"))
+
+
+def check_files(directory: Path, manifest: Manifest) -> Recipe:
+    """Check every file of the manifest by size and SHA-256, then the digest; return the recipe.
+
+    Files that the manifest does not name are not read by anything, but code and adapters among them are refused.
+    """
+    required = (RECIPE_NAME, TOKENIZER_NAME, f"{manifest.graph}.xml", f"{manifest.graph}.bin")
+    unlisted = [name for name in required if name not in manifest.files]
+    if unlisted:
+        raise DataLoss(
+            f"The manifest of {directory} does not name {', '.join(unlisted)}.", remedy="Prepare the model again."
+        )
+    for name, expected in sorted(manifest.files.items()):
+        path = directory / name
+        if not path.is_file():
+            raise NotReady(
+                f"{path} is missing.", remedy="Copy the whole model directory again.", reason="MODEL_FILE_MISSING"
+            )
+        found = describe_file(path)
+        if found != expected:
+            raise DataLoss(
+                f"{path} is damaged: it has {found.size_bytes} bytes and SHA-256 {found.sha256[:12]}…, "
+                f"the manifest says {expected.size_bytes} and {expected.sha256[:12]}….",
+                remedy="Copy the whole model directory again.",
+                reason="MODEL_FILE_DAMAGED",
+            )
+    refuse_foreign_code(directory)
+    recipe = Recipe.from_json((directory / RECIPE_NAME).read_text(encoding="utf-8"))
+    if model_digest(recipe, manifest.graph, manifest.files) != manifest.digest:
+        raise DataLoss(
+            f"The digest in the manifest of {directory} is not that of its files.",
+            remedy="Prepare or copy the model again.",
+            reason="MODEL_DIGEST_MISMATCH",
+        )
+    return recipe
+
+
+def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:
+    """Embed the probes and compare; raise ``NotReady`` when this processor's vectors are too far off."""
+    cosines: list[float] = []
+    for probe in manifest.probes:
+        embedded = engine.embed([probe.text], probe.purpose)
+        vector = embedded.vectors[0]
+        if vector.shape != (engine.recipe.dimensions,) or probe.vector.shape != vector.shape:
+            raise DataLoss(
+                f"The model gives {vector.shape[0]} dimensions, its recipe says {engine.recipe.dimensions} "
+                f"and its probes have {probe.vector.shape[0]}.",
+                remedy="Prepare the model again.",
+            )
+        norm = float(np.linalg.norm(vector))
+        if not np.isfinite(norm) or (engine.recipe.normalize and abs(norm - 1.0) > _NORM_TOLERANCE):
+            raise DataLoss(
+                f"A probe's vector has length {norm:.4f}, its recipe says 1.", remedy="Prepare the model again."
+            )
+        if engine.count_unknown(embedded.tokens[0]):
+            raise DataLoss(
+                "The tokenizer does not know the words of the probes: it belongs to another model.",
+                remedy="Prepare the model again.",
+                reason="MODEL_TOKENIZER_FOREIGN",
+            )
+        cosines.append(float(vector @ probe.vector) / (norm * float(np.linalg.norm(probe.vector))))
+    if not cosines:
+        raise DataLoss("The manifest holds no probes.", remedy="Prepare the model again.")
+    result = ProbeResult(mean_cosine=float(np.mean(cosines)), min_cosine=min(cosines))
+    if result.min_cosine < REFUSED_BELOW_COSINE:
+        raise NotReady(
+            f"This processor's vectors are too far from those of the machine that prepared the model: "
+            f"cosine {result.min_cosine:.4f}, at least {REFUSED_BELOW_COSINE} is needed.",
+            remedy="Prepare the model on a machine like this one.",
+            reason="MODEL_PROBES_DIFFER",
+        )
+    return result

@@ -1,0 +1,105 @@
+"""Start the ingest service: ``python -m services.ingest``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import grpc.aio
+import uvloop
+from google.longrunning import operations_pb2, operations_pb2_grpc
+from undercroft.ingest.v1 import (
+    index_service_pb2,
+    index_service_pb2_grpc,
+    project_service_pb2,
+    project_service_pb2_grpc,
+)
+
+from services.core.authorization import AllowAll
+from services.core.db import Database, check_schema
+from services.core.grpc import serve
+from services.core.notifications import OPERATIONS, Notifications
+from services.core.pages import PageTokens, load_key
+from services.core.sidecars import Volume
+from services.core.telemetry import configure_logging
+from services.ingest.embedder import Embedder
+from services.ingest.evidence import EvidenceSink
+from services.ingest.extracting import Extracting
+from services.ingest.pipeline import load_pipeline
+from services.ingest.run import Workshop
+from services.ingest.runner import Runner
+from services.ingest.server import IndexServicer, OperationsServicer, ProjectServicer
+from services.ingest.service import IngestService
+from services.ingest.settings import IngestSettings
+from services.ingest.sidecars import SidecarBuilder
+
+
+async def main() -> None:
+    settings = IngestSettings()
+    configure_logging("ingest", settings.log_level)
+    url = settings.database_url.get_secret_value()
+    async with contextlib.AsyncExitStack() as stack:
+        database = Database(url, size=settings.database_pool_size, prepare=settings.database_prepare)
+        await database.open()
+        stack.push_async_callback(database.close)
+        await check_schema(database)
+        volume = Volume(settings.sidecar_dir)
+        builder = SidecarBuilder(url, volume, settings.local_dir / "ingest")
+        pipeline = load_pipeline(settings.pipeline_file)
+        embedder, evidence = Embedder(settings.embed_target), EvidenceSink(settings.decisions_target)
+        stack.push_async_callback(embedder.close)
+        stack.push_async_callback(evidence.close)
+        extracting = Extracting(pipeline, settings.models_dir, settings.extraction_workers)
+        stack.callback(extracting.close)
+        notifications = Notifications(url, OPERATIONS)
+        await stack.enter_async_context(notifications.running())
+        workshop = Workshop(
+            database=database,
+            embedder=embedder,
+            evidence=evidence,
+            extracting=extracting,
+            builder=builder,
+            pipeline=pipeline,
+            data_dir=settings.data_dir,
+            embed_batch_texts=settings.embed_batch_texts,
+            embed_concurrency=settings.embed_concurrency,
+        )
+        runner = Runner(
+            workshop,
+            url,
+            volume,
+            notifications,
+            concurrency=settings.run_concurrency,
+            poll_s=settings.poll_s,
+            retention_s=settings.retention_s,
+        )
+        service = IngestService(
+            database,
+            volume,
+            builder,
+            pipeline,
+            notifications,
+            data_dir=settings.data_dir,
+            default_model=settings.default_model,
+        )
+        await stack.enter_async_context(runner.running())
+        await serve("ingest", settings, _register(service, PageTokens(load_key(settings.secrets_dir))))
+
+
+def _register(service: IngestService, pages: PageTokens) -> Callable[[grpc.aio.Server], list[str]]:
+    def register(server: grpc.aio.Server) -> list[str]:
+        edge = (service, AllowAll(), pages)
+        project_service_pb2_grpc.add_ProjectServiceServicer_to_server(ProjectServicer(*edge), server)
+        index_service_pb2_grpc.add_IndexServiceServicer_to_server(IndexServicer(*edge), server)
+        operations_pb2_grpc.add_OperationsServicer_to_server(OperationsServicer(*edge), server)
+        return [
+            project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"].full_name,
+            index_service_pb2.DESCRIPTOR.services_by_name["IndexService"].full_name,
+            operations_pb2.DESCRIPTOR.services_by_name["Operations"].full_name,
+        ]
+
+    return register
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,150 @@
+"""Telling new, changed, unchanged and deleted files apart.
+
+Size and time are the hint that saves reading; the hash of the content is the truth (DESIGN I6).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from services.ingest.discovery import Body, DiscoverySettings, Found, discover, read
+from services.ingest.skips import Skipped, SkipReason
+
+# A file changed this shortly before it was read may change again within the granularity of its file system's clock
+# without another time to show for it; its time is not kept as a hint, so the next run reads it once more.
+_RACY_NS = 50_000_000
+_RACY_COARSE_NS = 2_000_000_000
+_UNTRUSTED_MTIME_NS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Size and time of a file when its content was read. ``skip`` says why that content is not indexed."""
+
+    size_bytes: int
+    mtime_ns: int
+    content_hash: bytes
+    skip: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file whose content has to be extracted."""
+
+    path: str
+    data: bytes
+    content_hash: bytes
+    hint: Hint
+    new: bool
+
+
+@dataclass(slots=True)
+class Changes:
+    """What comparing one source with its live files saw. ``candidates`` are read only as they are taken."""
+
+    unchanged: int = 0
+    deleted: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    to_read: list[Found] = field(default_factory=list)
+    hints: dict[str, Hint] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    read: int = 0
+
+
+def compare(
+    root: Path,
+    settings: DiscoverySettings,
+    data_dir: Path | None,
+    live: Mapping[str, bytes],
+    hints: Mapping[str, Hint],
+    must_read: Callable[[str], bool],
+) -> Changes:
+    """Compare a source with its live files (path to content hash) by names, sizes and times; no body is read.
+
+    ``to_read`` are files that may be new or changed, and those that ``must_read`` asks for.
+    """
+    changes = Changes()
+    for entry in discover(root, settings, data_dir=data_dir):
+        if isinstance(entry, Skipped):
+            changes.skipped.append(entry)
+            continue
+        changes.seen.add(entry.path)
+        hint = hints.get(entry.path)
+        if (
+            hint is None
+            or (hint.size_bytes, hint.mtime_ns) != (entry.size_bytes, entry.mtime_ns)
+            or must_read(entry.path)
+        ):
+            changes.to_read.append(entry)
+        elif hint.skip is not None:
+            changes.skipped.append(Skipped(entry.path, SkipReason(hint.skip[0]), hint.skip[1]))
+        elif live.get(entry.path) == hint.content_hash:
+            changes.unchanged += 1
+        else:
+            changes.to_read.append(entry)
+    skipped = {one.path for one in changes.skipped}
+    changes.deleted = sorted(path for path in live if path not in changes.seen or path in skipped)
+    return changes
+
+
+def read_candidates(
+    root: Path,
+    settings: DiscoverySettings,
+    changes: Changes,
+    live: Mapping[str, bytes],
+    hints: Mapping[str, Hint],
+    must_extract: Callable[[str], bool],
+) -> Iterator[Candidate]:
+    """Read the files of ``changes.to_read`` one by one and yield those whose content has to be extracted.
+
+    Files that turn out unchanged are counted, those that can't be read are skipped with their reason; hints are
+    renewed for all of them.
+    """
+    for found in changes.to_read:
+        changes.read += 1
+        body = read(root, found.path, max_bytes=settings.max_file_bytes)
+        if isinstance(body, Skipped):
+            if body.reason is not SkipReason.VANISHED:
+                changes.skipped.append(body)
+            if found.path in live:
+                changes.deleted.append(found.path)
+            continue
+        digest = hashlib.sha256(body.data).digest()
+        known = hints.get(found.path)
+        same = known is not None and known.content_hash == digest
+        hint = _hint(body, digest, known.skip if same and known else None)
+        if not must_extract(found.path):
+            if hint.skip is not None:
+                changes.hints[found.path] = hint
+                changes.skipped.append(Skipped(found.path, SkipReason(hint.skip[0]), hint.skip[1]))
+                continue
+            if live.get(found.path) == digest:
+                changes.hints[found.path] = hint
+                changes.unchanged += 1
+                continue
+        yield Candidate(found.path, body.data, digest, hint, new=found.path not in live)
+
+
+def count_edited(root: Path, hints: Mapping[str, Hint]) -> int:
+    """Count the files that no longer have the size and time that they were read with."""
+    edited = 0
+    for path, hint in hints.items():
+        try:
+            stat = os.lstat(root / path)
+        except OSError:
+            edited += 1
+            continue
+        same_time = hint.mtime_ns in (stat.st_mtime_ns, _UNTRUSTED_MTIME_NS)
+        edited += not (same_time and stat.st_size == hint.size_bytes)
+    return edited
+
+
+def _hint(body: Body, digest: bytes, skip: tuple[str, str] | None) -> Hint:
+    coarse = body.mtime_ns % 1_000_000_000 == 0
+    racy = time.time_ns() - body.mtime_ns < (_RACY_COARSE_NS if coarse else _RACY_NS)
+    return Hint(body.size_bytes, _UNTRUSTED_MTIME_NS if racy else body.mtime_ns, digest, skip)

@@ -1,0 +1,116 @@
+"""Calling the embed service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+import numpy as np
+import numpy.typing as npt
+from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
+
+from services.core.errors import NotReady, Unavailable, UndercroftError
+from services.core.grpc import error_reason, open_channel
+
+_INFO_TIMEOUT_S = 10.0
+_EMBED_TIMEOUT_S = 300.0
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """A model's identity and limits. ``budget_tokens``: what a text may have, without special tokens and prompt."""
+
+    name: str
+    digest: str
+    dimensions: int
+    budget_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors of shape (n, dimensions), and how many of the texts were truncated."""
+
+    vectors: npt.NDArray[np.float32]
+    truncated: int
+
+
+class Embedder:
+    """The embed service as ingest uses it. Without a target, every call fails with NotReady."""
+
+    def __init__(self, target: str) -> None:
+        self._channel = open_channel(target) if target else None
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def model(self, name: str) -> EmbeddingModel:
+        """Return a model's identity; NotReady with the reason when it can't be used."""
+        try:
+            stub = self._stub()
+            info = await stub.GetInfo(embed_service_pb2.GetInfoRequest(), timeout=_INFO_TIMEOUT_S)
+            found = next((model for model in info.models if model.name == name), None)
+            if found is None:
+                raise NotReady(
+                    f"The embed service has no model {name!r}.",
+                    remedy="Prepare it with `undercroft models prepare`, or give the project another model.",
+                    reason="MODEL_NOT_FOUND",
+                )
+            if found.refusal:
+                raise NotReady(
+                    f"The model {name!r} can't be used: {found.refusal}",
+                    remedy="Prepare it anew with `undercroft models prepare`.",
+                    reason="MODEL_REFUSED",
+                )
+            counted = await stub.CountTokens(
+                embed_service_pb2.CountTokensRequest(model=name, texts=[""]), timeout=_INFO_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            raise _unavailable(error) from error
+        return EmbeddingModel(name, found.digest, found.dimensions, found.max_tokens - counted.token_counts[0])
+
+    async def embed(self, model: EmbeddingModel, texts: Sequence[str]) -> Embedded:
+        """Embed passages, waiting while the service has too much to do."""
+        request = embed_service_pb2.EmbedRequest(
+            model=model.name, texts=texts, task=embed_pb2.EMBED_TASK_PASSAGE, expected_digest=model.digest
+        )
+        wait_s = _FIRST_WAIT_S
+        while True:
+            try:
+                response = await self._stub().Embed(request, timeout=_EMBED_TIMEOUT_S)
+                break
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise _unavailable(error) from error
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+        packed = response.vectors
+        vectors = np.frombuffer(packed.values, dtype="<f4").reshape(packed.count, packed.dimensions)
+        return Embedded(vectors, len(response.truncated))
+
+    def _stub(self) -> embed_service_pb2_grpc.EmbedServiceAsyncStub:
+        if self._channel is None:
+            raise NotReady(
+                "No embed service is configured.", remedy="Set UNDERCROFT_EMBED_TARGET.", reason="EMBED_NOT_CONFIGURED"
+            )
+        return embed_service_pb2_grpc.EmbedServiceStub(self._channel)
+
+
+def _unavailable(error: grpc.aio.AioRpcError) -> UndercroftError:
+    reason, metadata = error_reason(error)
+    if error.code() in (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.INVALID_ARGUMENT,
+    ):
+        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason or "EMBED_REFUSED")
+    return Unavailable(
+        f"The embed service does not answer ({error.code().name}).",
+        remedy="Start it or wait for it; the next index run fills in what is missing.",
+        reason="EMBED_UNAVAILABLE",
+    )

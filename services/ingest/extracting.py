@@ -1,0 +1,123 @@
+"""From files to what a run stages: extraction in the pool's workers, and the hashes of what it found."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.ingest.changes import Candidate
+from services.ingest.chunks import Chunk, model_input
+from services.ingest.embedder import EmbeddingModel
+from services.ingest.extraction.pool import ExtractionPool, PoolSettings
+from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
+from services.ingest.fingerprint import content_hash, embedding_fingerprint
+from services.ingest.modules import ModuleRoots
+from services.ingest.pipeline import Pipeline
+from services.ingest.projects import Source
+from services.ingest.skips import Skipped
+from services.ingest.sniffing import split_lines
+from services.ingest.store.kinds import CHUNK_KINDS
+from services.ingest.store.staging import StagedChunk, StagedFile
+
+# Chunks of a project without a model are cut for one of the usual size.
+_BUDGET_WITHOUT_MODEL_TOKENS = 254
+_TIER_FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedBatch:
+    """Files in order, and by path those that could not be extracted."""
+
+    files: Sequence[StagedFile]
+    skipped: Mapping[str, Skipped]
+
+
+class Extracting:
+    """Keeps a pool of workers warm for each tokenizer and budget; mostly there is one."""
+
+    def __init__(self, pipeline: Pipeline, models_dir: Path, workers: int) -> None:
+        self._pipeline = pipeline
+        self._models_dir = models_dir
+        self._workers = workers
+        self._pools: dict[tuple[Path | None, int], ExtractionPool] = {}
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+    async def extract(
+        self,
+        source: Source,
+        roots: ModuleRoots,
+        batch: Sequence[Candidate],
+        model: EmbeddingModel | None,
+        pipeline: bytes,
+    ) -> ExtractedBatch:
+        """Extract files of one source, and hash their chunks as ``pipeline`` makes them."""
+        pool = self._pool(model)
+        jobs = [Job(path=one.path, data=one.data, module=roots.module(one.path)) for one in batch]
+        outcomes = await asyncio.to_thread(lambda: list(pool.extract(jobs)))
+        digest = model.digest if model else ""
+        files: list[StagedFile] = []
+        skipped: dict[str, Skipped] = {}
+        for candidate, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Skipped):
+                skipped[candidate.path] = outcome
+            else:
+                files.append(_staged(source, candidate, outcome, digest, pipeline))
+        return ExtractedBatch(files, skipped)
+
+    def _pool(self, model: EmbeddingModel | None) -> ExtractionPool:
+        tokenizer = self._models_dir / model.name / "tokenizer.json" if model else None
+        if tokenizer is not None and not tokenizer.exists():
+            tokenizer = None
+        budget = model.budget_tokens if model else _BUDGET_WITHOUT_MODEL_TOKENS
+        if self._pipeline.budget_tokens:
+            budget = min(budget, self._pipeline.budget_tokens)
+        key = (tokenizer, budget)
+        if key not in self._pools:
+            worker = WorkerSettings(
+                budget_tokens=budget,
+                tokenizer_path=tokenizer,
+                file_timeout_s=self._pipeline.time_limit_s,
+                memory_limit_bytes=self._pipeline.memory_limit_bytes,
+            )
+            self._pools[key] = ExtractionPool(PoolSettings(worker, self._workers))
+        return self._pools[key]
+
+
+def _staged(source: Source, candidate: Candidate, outcome: Extracted, digest: str, pipeline: bytes) -> StagedFile:
+    extraction = outcome.extraction
+    return StagedFile(
+        source=source,
+        path=candidate.path,
+        language=extraction.language,
+        content_hash=candidate.content_hash,
+        size_bytes=len(candidate.data),
+        text=outcome.file.text,
+        lines=split_lines(outcome.file.text),
+        chunks=list(_staged_chunks(source, extraction.chunks, digest, pipeline)),
+        symbols=extraction.symbols,
+        references=extraction.references,
+    )
+
+
+def _staged_chunks(source: Source, chunks: Sequence[Chunk], digest: str, pipeline: bytes) -> Iterator[StagedChunk]:
+    for chunk in chunks:
+        yield StagedChunk(
+            key=f"{source.package}:{chunk.key}",
+            kind=CHUNK_KINDS[chunk.kind],
+            language=chunk.language,
+            name=chunk.name,
+            qualified_name=chunk.qualified_name,
+            title=chunk.title,
+            text=chunk.text,
+            start_line=chunk.start_line,
+            end_line=chunk.end_line,
+            content_hash=content_hash(source.package, chunk.module, chunk.title, chunk.text, pipeline, _TIER_FULL),
+            text_hash=hashlib.sha256(chunk.text.encode()).digest(),
+            fingerprint=embedding_fingerprint(digest, model_input(chunk.title, chunk.text)) if digest else None,
+        )

@@ -1,0 +1,42 @@
+"""From the text of one file to chunks, symbols and references.
+
+Invariants: extraction is a function of (path, text, module, budget) alone; it never loses a line, because a file that
+its own extractor cannot take becomes text chunks with a note; it imports light, because a worker process does nothing
+else.
+"""
+
+from __future__ import annotations
+
+from services.ingest.chunks import Budget, Extraction, Note, TokenCounter
+from services.ingest.extraction.languages import language_of
+from services.ingest.extraction.text import extract_text
+
+__all__ = ["extract", "language_of"]
+
+
+def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, budget_tokens: int) -> Extraction:
+    """Extract one file.
+
+    ``text`` is decoded (``services.ingest.sniffing``); ``module`` is its dotted name if it is Python
+    (``services.ingest.modules``). ``budget_tokens`` bounds title and text of each chunk as ``model_input`` joins them,
+    counted by ``count_tokens`` without the model's special tokens.
+
+    Raises ``InvalidArgument`` if the budget leaves no room for text.
+    """
+    budget = Budget(count_tokens, budget_tokens)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    language = language_of(path, text)
+    try:
+        if language == "python":
+            from services.ingest.extraction.python import extract_python
+
+            return extract_python(path, text, module=module, budget=budget)
+        if language == "markdown":
+            from services.ingest.extraction.markdown import extract_markdown
+
+            return extract_markdown(path, text, budget=budget)
+    except Exception as error:  # whatever the parsers do, the file stays findable as text
+        notes = [Note("extractor_failed", f"{type(error).__name__}: {error}"[:400])]
+        return extract_text(path, text, language=language, module=module, budget=budget, notes=notes)
+    return extract_text(path, text, language=language, module="", budget=budget)

@@ -1,0 +1,92 @@
+"""The language of a file, by its name and its first line."""
+
+from __future__ import annotations
+
+from services.ingest.modules import PYTHON_SUFFIXES
+
+_BY_SUFFIX = {
+    **{suffix.lstrip("."): "python" for suffix in PYTHON_SUFFIXES},
+    **dict.fromkeys(("md", "markdown", "mdown", "mkd", "mdx"), "markdown"),
+    **dict.fromkeys(("js", "mjs", "cjs", "jsx"), "javascript"),
+    **dict.fromkeys(("ts", "tsx", "mts", "cts"), "typescript"),
+    **dict.fromkeys(("c", "h"), "c"),
+    **dict.fromkeys(("cc", "cpp", "cxx", "hh", "hpp", "hxx", "inl"), "cpp"),
+    **dict.fromkeys(("sh", "bash", "zsh", "ksh", "bats"), "shell"),
+    **dict.fromkeys(("yaml", "yml"), "yaml"),
+    **dict.fromkeys(("json", "jsonc", "json5", "jsonl", "geojson", "ipynb"), "json"),
+    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
+    **dict.fromkeys(("jinja", "jinja2", "j2", "mako", "tmpl", "tpl"), "template"),
+    **dict.fromkeys(("ini", "cfg", "conf", "properties", "editorconfig"), "ini"),
+    **dict.fromkeys(("rst", "rest"), "rst"),
+    **dict.fromkeys(("txt", "text", "log"), "text"),
+    **dict.fromkeys(("tf", "hcl"), "hcl"),
+    **dict.fromkeys(("kt", "kts"), "kotlin"),
+    **dict.fromkeys(("ex", "exs"), "elixir"),
+    **dict.fromkeys(("pyx", "pxd", "pxi"), "cython"),
+    **dict.fromkeys(("pl", "pm"), "perl"),
+    **dict.fromkeys(("ml", "mli"), "ocaml"),
+    **dict.fromkeys(("css", "scss", "sass", "less"), "css"),
+    **dict.fromkeys(("xml", "xsd", "xsl", "svg", "plist"), "xml"),
+    **dict.fromkeys(("adoc", "asciidoc"), "asciidoc"),
+    **dict.fromkeys(("ps1", "psm1"), "powershell"),
+    **dict.fromkeys(("csv", "tsv"), "csv"),
+    **dict.fromkeys(("proto", "toml", "sql", "go", "java", "scala", "swift", "lua", "dart", "zig", "nix", "php"), ""),
+    **dict.fromkeys(("graphql", "vue", "svelte", "tex", "org", "diff", "cmake", "gradle", "groovy", "r", "jl"), ""),
+    "rs": "rust",
+    "rb": "ruby",
+    "cs": "csharp",
+    "hs": "haskell",
+    "clj": "clojure",
+    "erl": "erlang",
+    "vb": "visualbasic",
+    "mk": "make",
+    "patch": "diff",
+}
+_BY_NAME = {
+    "makefile": "make",
+    "gnumakefile": "make",
+    "dockerfile": "dockerfile",
+    "containerfile": "dockerfile",
+    "cmakelists.txt": "cmake",
+    "jenkinsfile": "groovy",
+    "rakefile": "ruby",
+    "gemfile": "ruby",
+    "sconstruct": "python",
+    "sconscript": "python",
+    "wscript": "python",
+    "go.mod": "go",
+    ".gitignore": "ignore",
+    ".dockerignore": "ignore",
+    ".helmignore": "ignore",
+}
+_INTERPRETERS = {
+    "python": "python",
+    "pypy": "python",
+    "sh": "shell",
+    "bash": "shell",
+    "zsh": "shell",
+    "node": "javascript",
+    "ruby": "ruby",
+    "perl": "perl",
+}
+
+
+def language_of(path: str, text: str = "") -> str:
+    """Name the language of a file; "text" where neither its name nor a shebang line tells."""
+    name = path.rpartition("/")[2].lower()
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if name.startswith(("dockerfile.", "makefile.")):
+        return _BY_NAME[name.partition(".")[0]]
+    stem, _, suffix = name.rpartition(".")
+    if suffix in _BY_SUFFIX and (stem or name.startswith(".")):
+        return _BY_SUFFIX[suffix] or suffix
+    if text.startswith("#!"):
+        interpreter = text[2:200].partition("\n")[0].strip()
+        words = interpreter.split()
+        if words and words[0].endswith("/env"):
+            words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        if words:
+            program = words[0].rpartition("/")[2].rstrip("0123456789.")
+            return _INTERPRETERS.get(program, "text")
+    return "text"

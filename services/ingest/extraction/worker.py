@@ -1,0 +1,161 @@
+"""The process that extracts: it reads jobs from a pipe, one at a time, and may be killed at any moment.
+
+It holds no channel, no database connection and no secret, starts from a clean interpreter and imports no more than
+extraction needs. Its memory is limited by the kernel. Its own alarm ends it where a parser hangs although the parent
+is gone.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from services.core.errors import UndercroftError
+from services.ingest.chunks import Extraction
+from services.ingest.extraction import extract
+from services.ingest.extraction.tokens import token_counter
+from services.ingest.skips import Skipped, SkipReason
+from services.ingest.sniffing import TextFile, sniff
+
+HEADER = struct.Struct("<Q")
+_ALARM_GRACE_S = 5.0
+_MODULES = ("services.ingest.", "services.core.errors")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker needs to know once. Without a tokenizer, tokens are estimated from above."""
+
+    budget_tokens: int
+    tokenizer_path: Path | None = None
+    file_timeout_s: float = 20.0
+    memory_limit_bytes: int = 1024 * 1024 * 1024  # of address space
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file: its bytes, and its dotted module name if it is Python."""
+
+    path: str
+    data: bytes
+    module: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """A file that was taken: its decoded text, and what was found in it."""
+
+    path: str
+    file: TextFile
+    extraction: Extraction
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The first message of a worker: it can work, or why it cannot."""
+
+    problem: str = ""
+    remedy: str = ""
+
+
+Outcome = Extracted | Skipped
+
+
+def encode(message: object) -> bytes:
+    """Frame a message: its length, then its pickle."""
+    body = pickle.dumps(message, protocol=5)
+    return HEADER.pack(len(body)) + body
+
+
+def decode(body: bytes) -> object:
+    """Read a message, refusing any class that is none of ours."""
+    return _Unpickler(io.BytesIO(body)).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> object:
+        if module.startswith(_MODULES) or (module, name) in {("pathlib", "PosixPath"), ("builtins", "getattr")}:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is no message of a worker")
+
+
+def run(job: Job, settings: WorkerSettings, count_tokens: object = None) -> Outcome:
+    """Extract one job in this process."""
+    counter = token_counter(settings.tokenizer_path) if not callable(count_tokens) else count_tokens
+    file = sniff(job.data, job.path)
+    if isinstance(file, Skipped):
+        return file
+    extraction = extract(
+        job.path, file.text, module=job.module, count_tokens=counter, budget_tokens=settings.budget_tokens
+    )
+    return Extracted(job.path, file, extraction)
+
+
+def main() -> None:
+    """Serve jobs from standard input until it ends."""
+    faulthandler.enable()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    source = os.fdopen(os.dup(0), "rb")
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that a library prints may get between the messages
+    settings = _receive(source)
+    if not isinstance(settings, WorkerSettings):
+        raise SystemExit("the first message must be the settings")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        counter = token_counter(settings.tokenizer_path)
+    except UndercroftError as error:
+        _send(sink, Ready(error.message, error.remedy))
+        return
+    _limit_memory(settings.memory_limit_bytes)
+    _send(sink, Ready())
+    while True:
+        job = _receive(source)
+        if not isinstance(job, Job):
+            return
+        signal.setitimer(signal.ITIMER_REAL, settings.file_timeout_s + _ALARM_GRACE_S)
+        try:
+            outcome = run(job, settings, counter)
+            frame = encode(outcome)
+        except MemoryError:
+            limit = settings.memory_limit_bytes
+            frame = encode(Skipped(job.path, SkipReason.EXTRACTION_MEMORY, f"needs more than {limit:,} bytes"))
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"[:400]
+            frame = encode(Skipped(job.path, SkipReason.EXTRACTION_FAILED, detail))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sink.write(frame)
+        sink.flush()
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _receive(source: BinaryIO) -> object:
+    header = source.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    (size,) = HEADER.unpack(header)
+    body = source.read(size)
+    return decode(body) if len(body) == size else None
+
+
+def _send(sink: BinaryIO, message: object) -> None:
+    sink.write(encode(message))
+    sink.flush()
+
+
+if __name__ == "__main__":
+    sys.exit("started by the pool, not by hand")

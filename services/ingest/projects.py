@@ -1,0 +1,68 @@
+"""Projects and sources as the service knows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+FOLDER = "folder"
+
+# Methods, as status and degradations name them.
+LEXICAL = "lexical"
+DENSE = "dense"
+GRAPH = "graph"
+DECISIONS = "decisions"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    id: int
+    name: str
+    display_name: str
+    embedding_model: str
+    generation: int
+    created_at: datetime
+    published_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where files of a project come from. ``location`` is the resolved absolute path of a folder."""
+
+    id: int
+    project_id: int
+    name: str
+    package: str
+    kind: str
+    location: str
+    created_at: datetime
+
+    @property
+    def root(self) -> Path:
+        return Path(self.location)
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """A method that a run could not serve in full, with the reason and what to do."""
+
+    method: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A published state of a project."""
+
+    project_id: int
+    number: int
+    published_at: datetime
+    pipeline_hash: bytes
+    model_name: str
+    model_digest: str
+    model_dimensions: int
+    model_budget_tokens: int
+    counts: dict[str, int]
+    degraded: tuple[Degradation, ...]

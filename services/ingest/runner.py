@@ -1,0 +1,151 @@
+"""Taking up runs: each worker claims the next run of a project that nobody holds, and sees it through.
+
+A run that this process leaves unfinished (a kill, a shutdown) stays ``running`` in Postgres; its claim ends with the
+session, and whoever looks next takes it up again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import psycopg
+import structlog
+
+from services.core.errors import UndercroftError
+from services.core.notifications import Notifications
+from services.core.sidecars import Volume
+from services.ingest.reports import RunReport, failure
+from services.ingest.run import Cancelled, IndexRun, Workshop
+from services.ingest.store import operations, sweep
+from services.ingest.store.operations import Claim
+
+log = structlog.get_logger(__name__)
+
+_REPORT_INTERVAL_S = 0.2
+_RETRY_S = 2.0
+# Files that a running publish has written and not yet pointed at are younger than this.
+_ORPHAN_GRACE_S = 3600.0
+
+
+class Runner:
+    """Works on runs, several at a time, each of another project."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        url: str,
+        volume: Volume,
+        notifications: Notifications,
+        *,
+        concurrency: int,
+        poll_s: float,
+        retention_s: float,
+    ) -> None:
+        self._shop = workshop
+        self._url = url
+        self._volume = volume
+        self._notifications = notifications
+        self._concurrency = concurrency
+        self._poll_s = poll_s
+        self._retention_s = retention_s
+        self._holder = f"{socket.gethostname()}:{os.getpid()}"
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Work while the block runs; runs under way then are left to be taken up again."""
+        workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
+        try:
+            yield
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while True:
+            seen = self._notifications.count
+            try:
+                if not await self._work_once():
+                    await self._notifications.wait(seen, self._poll_s)
+            except psycopg.Error as error:
+                log.warning("the database is away", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+
+    async def _work_once(self) -> bool:
+        async with self._shop.database.transaction() as connection:
+            if not await operations.any_open(connection):
+                return False
+        async with operations.claim(self._url, self._holder) as claim:
+            if claim is None:
+                return False
+            with structlog.contextvars.bound_contextvars(project=claim.operation.project, run=claim.operation.id):
+                await self._run(claim)
+            return True
+
+    async def _run(self, claim: Claim) -> None:
+        log.info("run begins", attempt=claim.operation.attempts)
+        progress = _Progress(self._shop, claim)
+        run = IndexRun(self._shop, claim, progress)
+        state, error = "done", None
+        try:
+            await run.execute()
+        except Cancelled:
+            state = "cancelled"
+        except UndercroftError as raised:
+            if raised.reason == "RUN_FENCED_OFF":
+                log.warning("run was taken over")
+                return
+            log.warning("run failed", reason=raised.message)
+            state, error = "failed", failure(raised)
+        except psycopg.Error:
+            # The database is away or was restarted: the run is neither done nor failed, and is taken up again.
+            raise
+        except Exception as raised:
+            log.exception("run failed")
+            internal = UndercroftError(
+                f"Internal error: {type(raised).__name__}.", remedy="The log of the ingest service has the details."
+            )
+            state, error = "failed", failure(internal)
+        await self._end(claim, state, run.report, error)
+
+    async def _end(self, claim: Claim, state: str, report: RunReport, error: dict[str, str] | None) -> None:
+        async with self._shop.database.transaction() as connection:
+            await operations.end(connection, claim, state, report.to_json(), error)
+        log.info("run ended", state=state, generation=report.generation, published=report.published)
+        if report.published:
+            await self._sweep(claim)
+
+    async def _sweep(self, claim: Claim) -> None:
+        project_id = claim.operation.project_id
+        async with self._shop.database.transaction() as connection:
+            await operations.hold(connection, claim)
+            oldest = await sweep.oldest_kept(connection, project_id, self._retention_s)
+            swept = await sweep.sweep(connection, project_id, oldest)
+            referenced = await sweep.referenced_sidecars(connection)
+        removed = await asyncio.to_thread(self._volume.collect, referenced, _ORPHAN_GRACE_S)
+        if swept or removed:
+            log.info("swept", rows=swept, files=len(removed), oldest_generation=oldest)
+
+
+class _Progress:
+    """Stores the report when its stage changes and a few times a second besides; raises when the run is to stop."""
+
+    def __init__(self, workshop: Workshop, claim: Claim) -> None:
+        self._shop = workshop
+        self._claim = claim
+        self._stored_at = 0.0
+        self._stage = ""
+
+    async def __call__(self, report: RunReport) -> None:
+        now = time.monotonic()
+        if report.stage == self._stage and now - self._stored_at < _REPORT_INTERVAL_S:
+            return
+        self._stored_at, self._stage = now, report.stage
+        async with self._shop.database.transaction() as connection:
+            if await operations.report(connection, self._claim, report.to_json()):
+                raise Cancelled()

@@ -1,0 +1,30 @@
+"""Settings of the ingest service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from services.core.settings import StoreSettings
+
+
+class IngestSettings(StoreSettings):
+    """What the ingest service is told."""
+
+    sidecar_dir: Path = Field(description="the shared volume")
+    local_dir: Path = Field(description="local disk for copies and work in progress")
+    models_dir: Path = Field(description="side-loaded model directories, for their tokenizers")
+    embed_target: str = Field("", description="host:port of the embed service; empty: no dense retrieval")
+    decisions_target: str = Field("", description="host:port of the decisions service; empty: no decisions")
+    default_model: str = Field("all-minilm-l6-v2", description="embedding model of new projects that name none")
+    pipeline_file: Path | None = Field(None, description="an ingestion.yaml in place of the one in the package")
+    data_dir: Path | None = Field(None, description="the appliance's own state, never indexed")
+    extraction_workers: int = Field(
+        0, ge=0, description="processes that extract; 0: one per CPU of the quota, at most 4"
+    )
+    embed_batch_texts: int = Field(64, gt=0, description="texts per call to the embed service")
+    embed_concurrency: int = Field(2, gt=0, description="calls to the embed service at a time")
+    run_concurrency: int = Field(2, gt=0, description="runs at a time, each of another project")
+    retention_s: float = Field(900.0, ge=0, description="how long a superseded generation is kept for readers")
+    poll_s: float = Field(2.0, gt=0, description="how often to look for runs when no notification comes")

@@ -1,0 +1,135 @@
+"""What sidecars are made from. Synchronous: building one is a thread's work, and large ones are streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+
+Ids = npt.NDArray[np.uint64]
+
+_PAGE_ROWS = 4096
+
+# Contents that live after the run: staged ones, and live ones of files that the run does not touch.
+NEXT_CONTENTS = """
+SELECT content_id FROM staged_chunks WHERE run_id = %(run)s
+UNION
+SELECT c.content_id FROM chunks c
+WHERE c.project_id = %(project)s AND c.died IS NULL AND NOT EXISTS (
+    SELECT FROM staged_files f WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path
+)
+"""
+_LIVE_CONTENTS = """
+SELECT DISTINCT c.content_id FROM chunks c
+WHERE c.project_id = %(project)s AND c.born <= %(generation)s AND (c.died IS NULL OR c.died > %(generation)s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a lexical document is made from."""
+
+    id: int
+    name: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContentChanges:
+    """Ids of contents that a generation adds to the one before, and of those that it no longer has, ascending."""
+
+    added: Sequence[int]
+    removed: Sequence[int]
+
+
+def content_changes(connection: psycopg.Connection, project_id: int, run_id: int) -> ContentChanges:
+    """Compare the contents of the run's generation with those of the live one."""
+    parameters = {"run": run_id, "project": project_id}
+    added = connection.execute(
+        """
+        SELECT DISTINCT n.content_id FROM staged_chunks n
+        WHERE n.run_id = %(run)s
+          AND NOT EXISTS (SELECT FROM chunks c WHERE c.content_id = n.content_id AND c.died IS NULL)
+        ORDER BY 1
+        """,
+        parameters,
+    ).fetchall()
+    removed = connection.execute(
+        """
+        SELECT DISTINCT n.content_id
+        FROM chunks n JOIN staged_files t ON t.source_id = n.source_id AND t.path = n.path
+        WHERE t.run_id = %(run)s AND n.project_id = %(project)s AND n.died IS NULL
+          AND NOT EXISTS (SELECT FROM staged_chunks s WHERE s.run_id = %(run)s AND s.content_id = n.content_id)
+          AND NOT EXISTS (
+              SELECT FROM chunks c WHERE c.content_id = n.content_id AND c.died IS NULL AND NOT EXISTS (
+                  SELECT FROM staged_files f WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path
+              )
+          )
+        ORDER BY 1
+        """,
+        parameters,
+    ).fetchall()
+    return ContentChanges([row[0] for row in added], [row[0] for row in removed])
+
+
+def contents(connection: psycopg.Connection, ids: Sequence[int]) -> Iterator[Content]:
+    """Yield contents by id, ascending."""
+    for start in range(0, len(ids), _PAGE_ROWS):
+        cursor = connection.execute(
+            "SELECT id, name, title, text FROM contents WHERE id = ANY(%s) ORDER BY id",
+            (list(ids[start : start + _PAGE_ROWS]),),
+        )
+        for row in cursor:
+            yield Content(*row)
+
+
+def next_contents(connection: psycopg.Connection, project_id: int, run_id: int) -> Iterator[Content]:
+    """Yield all contents of the run's generation by id, ascending."""
+    return contents(connection, _ids(connection, NEXT_CONTENTS, {"project": project_id, "run": run_id}))
+
+
+def live_contents(connection: psycopg.Connection, project_id: int, generation: int) -> Iterator[Content]:
+    """Yield all contents of a published generation by id, ascending."""
+    return contents(connection, _ids(connection, _LIVE_CONTENTS, {"project": project_id, "generation": generation}))
+
+
+def next_vector_ids(connection: psycopg.Connection, project_id: int, run_id: int) -> Ids:
+    """Return the ids of the vectors of the run's generation, ascending."""
+    return _vector_ids(connection, NEXT_CONTENTS, {"project": project_id, "run": run_id})
+
+
+def live_vector_ids(connection: psycopg.Connection, project_id: int, generation: int) -> Ids:
+    """Return the ids of the vectors of a published generation, ascending."""
+    return _vector_ids(connection, _LIVE_CONTENTS, {"project": project_id, "generation": generation})
+
+
+def read_vectors(connection: psycopg.Connection, ids: Ids) -> Iterator[tuple[Ids, npt.NDArray[np.float32]]]:
+    """Yield (ids, vectors) in pages, ascending by id; vectors have shape (n, dimensions)."""
+    for start in range(0, len(ids), _PAGE_ROWS):
+        cursor = connection.execute(
+            "SELECT id, halfvec_send(embedding) FROM vectors WHERE id = ANY(%s) ORDER BY id",
+            ([int(i) for i in ids[start : start + _PAGE_ROWS]],),
+        )
+        rows = cursor.fetchall()
+        # halfvec's wire form: int16 dimensions, int16 unused, then big-endian float16.
+        vectors = np.stack([np.frombuffer(raw, dtype=">f2", offset=4) for _, raw in rows]).astype(np.float32)
+        yield np.array([row_id for row_id, _ in rows], dtype=np.uint64), vectors
+
+
+def _ids(connection: psycopg.Connection, selection: str, parameters: dict[str, int]) -> list[int]:
+    return [row[0] for row in connection.execute(f"SELECT * FROM ({selection}) AS n (id) ORDER BY id", parameters)]
+
+
+def _vector_ids(connection: psycopg.Connection, selection: str, parameters: dict[str, int]) -> Ids:
+    rows = connection.execute(
+        f"""
+        SELECT DISTINCT v.id FROM ({selection}) n
+        JOIN contents t ON t.id = n.content_id JOIN vectors v ON v.fingerprint = t.fingerprint ORDER BY v.id
+        """,
+        parameters,
+    ).fetchall()
+    return np.array([row[0] for row in rows], dtype=np.uint64)

@@ -1,0 +1,185 @@
+"""What a run has found so far, kept under the run until it publishes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from services.core.db import Connection
+from services.ingest.chunks import Reference, Symbol
+from services.ingest.projects import Source
+from services.ingest.store.kinds import DECISION_CHUNK, REFERENCE_KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChunk:
+    """A chunk with its hashes. ``fingerprint`` is None when the chunk is not embedded."""
+
+    key: str
+    kind: int
+    language: str
+    name: str
+    qualified_name: str
+    title: str
+    text: str
+    start_line: int
+    end_line: int
+    content_hash: bytes
+    text_hash: bytes
+    fingerprint: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A new or changed file and all that was extracted from it. ``lines`` are its lines without line ends."""
+
+    source: Source
+    path: str
+    language: str
+    content_hash: bytes
+    size_bytes: int
+    text: str
+    lines: Sequence[str]
+    chunks: Sequence[StagedChunk]
+    symbols: Sequence[Symbol]
+    references: Sequence[Reference]
+
+
+async def clear(connection: Connection, run_id: int) -> None:
+    """Drop what an earlier attempt of the run has staged."""
+    for table in ("staged_files", "staged_chunks", "staged_symbols", "staged_edges", "staged_decisions"):
+        await connection.execute(f"DELETE FROM {table} WHERE run_id = %s", (run_id,))
+
+
+async def stage_deleted(connection: Connection, run_id: int, source_id: int, paths: Sequence[str]) -> None:
+    """Stage the end of files."""
+    await connection.execute(
+        """
+        INSERT INTO staged_files (run_id, source_id, path, state)
+        SELECT %s, %s, path, 'deleted' FROM unnest(%s::text[]) AS path ORDER BY path
+        ON CONFLICT (run_id, source_id, path) DO NOTHING
+        """,
+        (run_id, source_id, list(paths)),
+    )
+
+
+async def stage_files(connection: Connection, project_id: int, run_id: int, files: Sequence[StagedFile]) -> None:
+    """Stage new and changed files with their texts, chunks, symbols and references."""
+    texts = {file.content_hash: file for file in files}
+    async with connection.cursor() as cursor:
+        await cursor.executemany(
+            """
+            INSERT INTO file_texts (project_id, content_hash, text_zlib, line_count) VALUES (%s, %s, %s, %s)
+            ON CONFLICT DO NOTHING
+            """,
+            [
+                (project_id, digest, zlib.compress(texts[digest].text.encode()), len(texts[digest].lines))
+                for digest in sorted(texts)
+            ],
+        )
+    async with connection.cursor() as cursor:
+        columns = "run_id, source_id, path, state, package, language, content_hash, size_bytes"
+        async with cursor.copy(f"COPY staged_files ({columns}) FROM STDIN") as copy:
+            for file in files:
+                place = (run_id, file.source.id, file.path, "present", file.source.package)
+                await copy.write_row((*place, file.language, file.content_hash, file.size_bytes))
+    await _stage_chunks(connection, project_id, run_id, files)
+    await _stage_symbols(connection, run_id, files)
+    await _stage_edges(connection, run_id, files)
+
+
+async def _stage_chunks(connection: Connection, project_id: int, run_id: int, files: Sequence[StagedFile]) -> None:
+    # One sorted statement: unsorted batches of two runs deadlock, DO NOTHING included.
+    contents = sorted({c.content_hash: c for file in files for c in file.chunks}.values(), key=lambda c: c.content_hash)
+    await connection.execute(
+        """
+        INSERT INTO contents (project_id, content_hash, text_hash, fingerprint, name, title, text)
+        SELECT %s, * FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[], %s::text[], %s::text[], %s::text[])
+        ON CONFLICT (project_id, content_hash) DO NOTHING
+        """,
+        (
+            project_id,
+            [c.content_hash for c in contents],
+            [c.text_hash for c in contents],
+            [c.fingerprint for c in contents],
+            [c.name for c in contents],
+            [c.title for c in contents],
+            [c.text for c in contents],
+        ),
+    )
+    cursor = await connection.execute(
+        "SELECT content_hash, id FROM contents WHERE project_id = %s AND content_hash = ANY(%s)",
+        (project_id, [c.content_hash for c in contents]),
+    )
+    ids = {bytes(row["content_hash"]): row["id"] for row in await cursor.fetchall()}
+    columns = "run_id, source_id, path, package, key, content_id, kind, language, qualified_name, start_line, end_line"
+    async with connection.cursor() as cursor, cursor.copy(f"COPY staged_chunks ({columns}) FROM STDIN") as copy:
+        for file in files:
+            for c in file.chunks:
+                place = (run_id, file.source.id, file.path, file.source.package, c.key, ids[c.content_hash], c.kind)
+                await copy.write_row((*place, c.language, c.qualified_name, c.start_line, c.end_line))
+
+
+async def _stage_symbols(connection: Connection, run_id: int, files: Iterable[StagedFile]) -> None:
+    columns = (
+        "run_id, source_id, path, package, qualified_name, name, kind, language, signature, summary, start_line,"
+        " end_line"
+    )
+    async with connection.cursor() as cursor, cursor.copy(f"COPY staged_symbols ({columns}) FROM STDIN") as copy:
+        for file in files:
+            for s in file.symbols:
+                place = (run_id, file.source.id, file.path, file.source.package, s.qualified_name, s.name, s.kind.value)
+                await copy.write_row((*place, file.language, s.signature, s.summary, s.start_line, s.end_line))
+
+
+async def _stage_edges(connection: Connection, run_id: int, files: Iterable[StagedFile]) -> None:
+    columns = (
+        "run_id, source_id, path, package, language, source_symbol, kind, target_symbol, target_name, resolved, line,"
+        " line_text"
+    )
+    async with connection.cursor() as cursor, cursor.copy(f"COPY staged_edges ({columns}) FROM STDIN") as copy:
+        for file in files:
+            for r in file.references:
+                place = (run_id, file.source.id, file.path, file.source.package, file.language)
+                edge = (r.source, REFERENCE_KINDS[r.kind], r.target, r.target.rpartition(".")[2], r.resolved, r.line)
+                await copy.write_row((*place, *edge, _line_text(file.lines, r.line)))
+
+
+def _line_text(lines: Sequence[str], line: int, most_chars: int = 240) -> str:
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return text if len(text) <= most_chars else text[: most_chars - 1] + "…"
+
+
+async def stage_removed_sources(connection: Connection, project_id: int, run_id: int) -> int:
+    """Stage the end of files whose source was removed from the project; return how many."""
+    cursor = await connection.execute(
+        """
+        INSERT INTO staged_files (run_id, source_id, path, state)
+        SELECT %s, f.source_id, f.path, 'deleted' FROM files f
+        WHERE f.project_id = %s AND f.died IS NULL AND NOT EXISTS (SELECT FROM sources s WHERE s.id = f.source_id)
+        ORDER BY f.source_id, f.path
+        """,
+        (run_id, project_id),
+    )
+    return cursor.rowcount
+
+
+async def known_decision_records(connection: Connection, project_id: int) -> list[tuple[int, str]]:
+    """Return (source id, path) of the live decisions, for a run that can't have evidence mined."""
+    cursor = await connection.execute(
+        "SELECT source_id, path FROM decisions WHERE project_id = %s AND died IS NULL", (project_id,)
+    )
+    return [(row["source_id"], row["path"]) for row in await cursor.fetchall()]
+
+
+async def mark_decision_records(connection: Connection, run_id: int, records: Sequence[tuple[int, str]]) -> None:
+    """Give the chunks of decision records, named by (source id, path), their kind."""
+    await connection.execute(
+        """
+        UPDATE staged_chunks c SET kind = %s
+        FROM unnest(%s::bigint[], %s::text[]) AS r (source_id, path)
+        WHERE c.run_id = %s AND c.source_id = r.source_id AND c.path = r.path
+        """,
+        (DECISION_CHUNK, [one[0] for one in records], [one[1] for one in records], run_id),
+    )

@@ -1,0 +1,69 @@
+"""Removing what no reader can see any more: rows of generations that are neither live, nor leased, nor recent."""
+
+from __future__ import annotations
+
+from services.core.db import Connection
+
+_TABLES = ("files", "chunks", "symbols", "edges", "decisions", "sidecars")
+
+
+async def oldest_kept(connection: Connection, project_id: int, retention_s: float) -> int:
+    """Return the number of the oldest generation that somebody may still read."""
+    cursor = await connection.execute(
+        """
+        SELECT coalesce(min(g.number), 0) AS oldest
+        FROM generations g JOIN projects p ON p.id = g.project_id
+        WHERE p.id = %(project)s AND (
+            g.number = p.generation
+            OR g.superseded_at > now() - make_interval(secs => %(retention)s)
+            OR EXISTS (
+                SELECT FROM leases l
+                WHERE l.project_id = p.id AND l.generation = g.number AND l.expires_at > now()
+            )
+        )
+        """,
+        {"project": project_id, "retention": retention_s},
+    )
+    row = await cursor.fetchone()
+    return int(row["oldest"]) if row else 0
+
+
+async def sweep(connection: Connection, project_id: int, oldest: int) -> int:
+    """Delete rows that died before the oldest kept generation, and what only they used; return how many rows died."""
+    swept = 0
+    parameters = {"project": project_id, "oldest": oldest}
+    for table in _TABLES:
+        cursor = await connection.execute(
+            f"DELETE FROM {table} WHERE project_id = %(project)s AND died <= %(oldest)s", parameters
+        )
+        swept += cursor.rowcount
+    if swept:
+        await connection.execute(
+            """
+            DELETE FROM contents t WHERE t.project_id = %(project)s
+              AND NOT EXISTS (SELECT FROM chunks c WHERE c.content_id = t.id)
+              AND NOT EXISTS (SELECT FROM staged_chunks s WHERE s.content_id = t.id)
+            """,
+            parameters,
+        )
+        await connection.execute(
+            """
+            DELETE FROM file_texts t WHERE t.project_id = %(project)s
+              AND NOT EXISTS (
+                  SELECT FROM files f WHERE f.project_id = t.project_id AND f.content_hash = t.content_hash
+              )
+              AND NOT EXISTS (SELECT FROM staged_files s WHERE s.content_hash = t.content_hash)
+            """,
+            parameters,
+        )
+    await connection.execute("DELETE FROM leases WHERE expires_at < now()")
+    await connection.execute(
+        "DELETE FROM generations WHERE project_id = %(project)s AND number < %(oldest)s", parameters
+    )
+    return swept
+
+
+async def referenced_sidecars(connection: Connection) -> set[bytes]:
+    """Return the names of all sidecar files that a row points at."""
+    cursor = await connection.execute("SELECT DISTINCT sha256 FROM sidecars")
+    return {bytes(row["sha256"]) for row in await cursor.fetchall()}
