@@ -155,8 +155,8 @@ class Cluster:
             port = 0
         return port if 0 < port < 65_536 and is_free(port) else free_ports(1)[0]
 
-    def create(self, account: Account) -> None:
-        """Make the cluster beside its place and move it there when it is whole."""
+    def create(self, account: Account, *, durable: bool = True) -> None:
+        """Make the cluster beside its place and move it there when it is whole (and, if ``durable``, on disk)."""
         for leftover in self.data_dir.glob(f"{_TEMPORARY_PREFIX}*"):
             shutil.rmtree(leftover)
         if self.exists():
@@ -173,7 +173,7 @@ class Cluster:
         temporary = self.data_dir / f"{_TEMPORARY_PREFIX}{uuid.uuid4().hex}"
         temporary.mkdir(mode=0o700)
         account.claim(temporary)
-        self._run_initdb(account, temporary)
+        self._run_initdb(account, temporary, durable)
         with (temporary / "postgresql.conf").open("a", encoding="ascii") as file:
             file.write(f"include '{_CONFIGURATION}'\n")
         (temporary / "pg_hba.conf").write_text(_HOST_BASED_ACCESS, encoding="ascii")
@@ -225,7 +225,7 @@ class Cluster:
         _replace(self.path / _CONFIGURATION, "\n".join(["# Written at each start.", *lines, ""]), owner)
         _replace(self.port_path, f"{port}\n", os.geteuid())
 
-    def _run_initdb(self, account: Account, target: Path) -> None:
+    def _run_initdb(self, account: Account, target: Path, durable: bool) -> None:
         command = [
             self.binaries.path("initdb"),
             "--pgdata",
@@ -242,6 +242,7 @@ class Cluster:
             "--locale=C",
             "--text-search-config=simple",
             "--no-instructions",
+            *(() if durable else ("--no-sync",)),
         ]
         try:
             completed = subprocess.run(

@@ -213,7 +213,7 @@ class EmbeddedPostgres:
     def _prepare(self) -> None:
         if self._account is None:
             self._account = current_account()
-        self.cluster.create(self._account)
+        self.cluster.create(self._account, durable=self._settings.get("fsync") != "off")
         self.cluster.check_version()
 
     def _find(self) -> _Postmaster | None:

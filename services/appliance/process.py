@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -18,6 +19,12 @@ _STATE_FIELD, _START_TICKS_FIELD = 0, 19
 
 # Started and meant to outlive us: held here so that they can be reaped while we live.
 _detached: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@atexit.register
+def _reap_all() -> None:
+    for process in _detached.values():
+        process.poll()
 
 
 @cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,6 +22,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from undercroft.client import channel_options
 
 from services.core import telemetry
 from services.core.errors import (
@@ -197,38 +197,9 @@ def _server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
     ]
 
 
-_SERVICE_CONFIG = json.dumps(
-    {
-        "loadBalancingConfig": [{"round_robin": {}}],
-        "methodConfig": [
-            {
-                "name": [{}],
-                "retryPolicy": {
-                    "maxAttempts": 4,
-                    "initialBackoff": "0.1s",
-                    "maxBackoff": "2s",
-                    "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ],
-    }
-)
-
-
-def open_channel(target: str, max_message_bytes: int = 16 * 1024 * 1024) -> grpc.aio.Channel:
-    """Open a channel to a sister service. Never goes through a proxy of the environment."""
-    return grpc.aio.insecure_channel(
-        target,
-        options=[
-            ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_send_message_length", max_message_bytes),
-            ("grpc.keepalive_time_ms", 30_000),
-            ("grpc.service_config", _SERVICE_CONFIG),
-            ("grpc.service_config_disable_resolution", 1),
-            ("grpc.enable_http_proxy", 0),
-        ],
-    )
+def open_channel(target: str) -> grpc.aio.Channel:
+    """Open a channel to a sister service."""
+    return grpc.aio.insecure_channel(target, options=channel_options())
 
 
 async def serve(

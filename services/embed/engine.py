@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import openvino as ov
+import openvino as ov  # type: ignore[import-untyped]
 
 from services.core.errors import DataLoss
 from services.embed.recipe import Purpose, Recipe

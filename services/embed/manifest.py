@@ -181,6 +181,6 @@ def _read_probe(document: Mapping[str, object]) -> Probe:
     packed = base64.b64decode(str(document["vector_float32_le_base64"]), validate=True)
     return Probe(
         text=str(document["text"]),
-        purpose=Purpose(document["purpose"]),
+        purpose=Purpose(str(document["purpose"])),
         vector=np.frombuffer(packed, dtype="<f4").astype(np.float32),
     )

@@ -16,6 +16,7 @@ from undercroft.ingest.v1 import (
 )
 
 from services.core.authorization import AllowAll
+from services.core.cpu import cpu_threads
 from services.core.db import Database, check_schema
 from services.core.grpc import serve
 from services.core.notifications import OPERATIONS, Notifications
@@ -49,7 +50,7 @@ async def main() -> None:
         embedder, evidence = Embedder(settings.embed_target), EvidenceSink(settings.decisions_target)
         stack.push_async_callback(embedder.close)
         stack.push_async_callback(evidence.close)
-        extracting = Extracting(pipeline, settings.models_dir, settings.extraction_workers)
+        extracting = Extracting(pipeline, settings.models_dir, settings.extraction_workers or min(4, cpu_threads()))
         stack.callback(extracting.close)
         notifications = Notifications(url, OPERATIONS)
         await stack.enter_async_context(notifications.running())

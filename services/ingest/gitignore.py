@@ -162,10 +162,13 @@ def _translate(pattern: bytes) -> bytes:
 def _tokens(pattern: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield a pattern's parts: ``one`` character, a ``star``, or what ends a name, each with its expression."""
     position, end = 0, len(pattern)
+    wildcard = _WILDCARDS.search(pattern)
+    # git compares what stands before the first wildcard on its own, and then reads the rest as a pattern that begins.
+    begins = (0, wildcard.start() if wildcard else 0)
     while position < end:
         byte = pattern[position : position + 1]
         if byte == b"*":
-            opens = position == 0 or pattern[position - 1 : position] == b"/"
+            opens = position in begins or pattern[position - 1 : position] == b"/"
             stop = position
             while pattern[stop : stop + 1] == b"*":
                 stop += 1
@@ -177,7 +180,7 @@ def _tokens(pattern: bytes) -> Iterator[tuple[str, bytes]]:
                 position += 1
                 while pattern.startswith(b"**/", position):
                     position += 3
-                yield "deep", b"(?:[^/]+/)*"
+                yield "deep", b"(?:[^/]*/)*"
             else:
                 yield "star", b""
         elif byte == b"/" or pattern.startswith(b"\\/", position):

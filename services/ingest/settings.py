@@ -19,7 +19,9 @@ class IngestSettings(StoreSettings):
     decisions_target: str = Field("", description="host:port of the decisions service; empty: no decisions")
     default_model: str = Field("all-minilm-l6-v2", description="embedding model of new projects that name none")
     pipeline_file: Path | None = Field(None, description="an ingestion.yaml in place of the one in the package")
-    data_dir: Path | None = Field(None, description="the appliance's own state, never indexed")
+    data_dir: Path | None = Field(
+        None, validation_alias="UNDERCROFT_HOME", description="the appliance's own state, never indexed"
+    )
     extraction_workers: int = Field(
         0, ge=0, description="processes that extract; 0: one per CPU of the quota, at most 4"
     )

@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psycopg
 import structlog
 
-from services.core import lexical, text
+from services.core import lexical, text, vectors
 from services.core.errors import DataLoss, InvalidArgument, NotReady
 from services.core.lexical import LexicalDocument
 from services.core.sidecars import SidecarFile, Volume
-from services.core.vectors import VectorIndex
 from services.ingest.projects import DENSE, LEXICAL
 from services.ingest.store import sidecars as rows
 
@@ -45,11 +45,18 @@ class SidecarBuilder:
             made = self._fresh(project_id, f"run-{run_id}")
             base = self._base(project_id, generation, live)
             incremental = (base, changes) if base is not None else None
+            dense_base = None
+            if base is not None and (base / DENSE / DENSE_FILE).exists():
+                before = rows.live_vector_ids(connection, project_id, generation)
+                dense_base = _DenseBase(base / DENSE / DENSE_FILE, before)
+            ids = rows.next_vector_ids(connection, project_id, run_id)
+
+            def everything() -> Iterator[rows.Content]:
+                return rows.next_contents(connection, project_id, run_id)
+
             return [
-                *self._lexical(
-                    connection, made, incremental, lambda: rows.next_contents(connection, project_id, run_id)
-                ),
-                *self._dense(connection, made, base, rows.next_vector_ids(connection, project_id, run_id), dimensions),
+                *self._lexical(connection, made, incremental, everything),
+                *self._dense(connection, made, dense_base, ids, dimensions),
             ]
 
     def rebuild_live(self, project_id: int, generation: int, dimensions: int) -> list[SidecarFile]:
@@ -121,29 +128,39 @@ class SidecarBuilder:
             yield self._volume.publish(LEXICAL, file.name, folder / file.name)
 
     def _dense(
-        self,
-        connection: psycopg.Connection,
-        made: Path,
-        base: Path | None,
-        ids: np.ndarray[tuple[int], np.dtype[np.uint64]],
-        dimensions: int,
+        self, connection: psycopg.Connection, made: Path, base: _DenseBase | None, ids: rows.Ids, dimensions: int
     ) -> Iterator[SidecarFile]:
         if not len(ids) or not dimensions:
             return
-        index = None
-        if base is not None and (base / DENSE / DENSE_FILE).exists():
-            index = VectorIndex.load(base / DENSE / DENSE_FILE)
-            if index.dimensions != dimensions:
-                index = None
-        if index is None:
-            index = VectorIndex.empty(dimensions)
-        index.remove(index.ids_without(ids))
-        for page_ids, vectors in rows.read_vectors(connection, ids[~index.contains(ids)]):
-            index.add(page_ids, vectors)
         path = made / DENSE / DENSE_FILE
         path.parent.mkdir()
-        index.write(path)
+        if base is None or not _update_dense(connection, base, path, ids, dimensions):
+            vectors.build(path, dimensions, *rows.read_vectors(connection, ids))
         yield self._volume.publish(DENSE, DENSE_FILE, path)
+
+
+@dataclass(frozen=True, slots=True)
+class _DenseBase:
+    """The dense file of the live generation, and the ids that Postgres says it may have."""
+
+    path: Path
+    ids: rows.Ids
+
+
+def _update_dense(connection: psycopg.Connection, base: _DenseBase, path: Path, ids: rows.Ids, dimensions: int) -> bool:
+    """Write the file of ``ids`` from ``base``; False when base does not fit what Postgres says."""
+    try:
+        index = vectors.VectorIndex.open(base.path, dimensions)
+        added = np.array([i for i in ids.tolist() if i not in index], dtype=np.uint64)
+        removed = [i for i in np.setdiff1d(base.ids, ids).tolist() if i in index]
+        if len(index) - len(removed) + len(added) != len(ids):
+            log.warning("building the dense index cold", reason="the base has ids that Postgres does not know")
+            return False
+        vectors.update(base.path, path, dimensions, *rows.read_vectors(connection, added), removed)
+    except (DataLoss, InvalidArgument) as error:
+        log.warning("building the dense index cold", reason=error.message)
+        return False
+    return True
 
 
 def _documents(contents: Iterable[rows.Content]) -> Iterator[LexicalDocument]:

@@ -30,7 +30,7 @@ _MAGIC = (
 _CONTROL = bytes([*range(7), *range(14, 27), *range(28, 32), 127])  # without BEL BS TAB LF VT FF CR ESC
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-_.a-zA-Z0-9]+)")  # PEP 263
 # These decode anything, or slowly, into something that no editor shows.
-_NOT_ENCODINGS = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "utf-7"})
+_NOT_ENCODINGS = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "utf-7"})
 _PRIVATE_KEY = re.compile(rb"\A\s*(-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|PuTTY-User-Key-File-)")
 
 _MARKUP_SUFFIXES = (".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex")
@@ -136,7 +136,7 @@ def _cookie(data: bytes) -> str | None:
                 name = codecs.lookup(match[1].decode("ascii")).name
             except (LookupError, ValueError):
                 return "unknown"
-            if name in _NOT_ENCODINGS:
+            if name.replace("_", "-") in _NOT_ENCODINGS:
                 return "unknown"
             return None if name == "utf-8" else name
         if line.strip() and not line.lstrip().startswith(b"#"):

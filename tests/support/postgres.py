@@ -16,8 +16,8 @@ from services.appliance.postgres import ConnectionInfo, EmbeddedPostgres
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 
-# Nothing here survives a crash of the machine, and nothing here needs to.
-_QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off"}
+# A crash of the machine may lose what such a server holds; a kill of its processes may not.
+QUICK = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def start_test_postgres(root: Path, *, quick: bool = True) -> PostgresForTests:
     """Start a server of its own in ``root``; ``quick`` gives up safety against a crash of the machine."""
     data_dir = root / "postgres"
     copy_initialised(data_dir)
-    postgres = EmbeddedPostgres(data_dir, settings=_QUICK if quick else {})
+    postgres = EmbeddedPostgres(data_dir, settings=QUICK if quick else {})
     return PostgresForTests(postgres, postgres.ensure_running())
 
 
@@ -70,7 +70,7 @@ def _template() -> Path:
     if not template.is_dir():
         CACHE.mkdir(exist_ok=True)
         building = CACHE / f".{name}-{uuid.uuid4().hex[:8]}"
-        EmbeddedPostgres(building).initialise()
+        EmbeddedPostgres(building, settings=QUICK).initialise()
         for leftover in CACHE.glob(f"postgres-*-{user}"):
             shutil.rmtree(leftover, ignore_errors=True)
         try:

@@ -34,6 +34,7 @@ class LexicalDocument:
         counts: Counter[str] = Counter()
         for name, weight in FIELD_WEIGHTS.items():
             terms: Sequence[str] = getattr(self, name)
-            for term, count in Counter(terms).items():
-                counts[term] += count * weight
-        return {term: min(count, MAX_COUNT) for term, count in counts.items()}
+            counts.update(terms if weight == 1 else [term for term in terms for _ in range(weight)])
+        if counts and max(counts.values()) > MAX_COUNT:
+            return {term: min(count, MAX_COUNT) for term, count in counts.items()}
+        return counts

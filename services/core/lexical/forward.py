@@ -34,6 +34,16 @@ _MAX_TERM_BYTES = 1024
 _Number = TypeVar("_Number", np.uint64, np.uint32, np.uint16)
 
 
+class _Numbers(dict[str, int]):
+    """Numbers terms in the order in which they come."""
+
+    def __missing__(self, term: str) -> int:
+        if term.split() != [term] or len(term.encode()) > _MAX_TERM_BYTES:
+            raise InvalidArgument(f"{term[:80]!r} is not a term.", remedy="Index terms of the tokenizer only.")
+        self[term] = len(self)
+        return self[term]
+
+
 class ForwardBuilder:
     """Collects the documents of one forward file: in memory 6 bytes for each distinct term of a document."""
 
@@ -43,7 +53,7 @@ class ForwardBuilder:
         self._lengths = array("I")
         self._entry_terms = array("I")
         self._entry_counts = array("H")
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Numbers()
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -53,15 +63,8 @@ class ForwardBuilder:
 
         Raises ``InvalidArgument`` for a term that is empty, has white space or exceeds 1,024 bytes.
         """
-        numbers = self._numbers
-        for term, count in counts.items():
-            number = numbers.get(term)
-            if number is None:
-                if term.split() != [term] or len(term.encode()) > _MAX_TERM_BYTES:
-                    raise InvalidArgument(f"{term[:80]!r} is not a term.", remedy="Index terms of the tokenizer only.")
-                number = numbers[term] = len(numbers)
-            self._entry_terms.append(number)
-            self._entry_counts.append(count)
+        self._entry_terms.extend(map(self._numbers.__getitem__, counts))
+        self._entry_counts.extend(counts.values())
         self._ids.append(document_id)
         self._lengths.append(sum(counts.values()))
         self._offsets.append(len(self._entry_terms))

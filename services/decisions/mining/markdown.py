@@ -13,6 +13,9 @@ from services.decisions.mining.frontmatter import read_front_matter
 # Markdown parsers slow on hostile text.
 _PARSER = MarkdownIt("commonmark").enable("table").disable("inline")
 
+# "7. Use H2" over a line of "=" is a list item to CommonMark, and a title to those who write it.
+_NUMBERED_TITLE = re.compile(r"^(\d{1,6})([.)] +\S[^\n]{0,200}\n={3,}[ \t]*$)", re.MULTILINE)
+_ESCAPED_NUMBER = re.compile(r"^(\d{1,6})\\([.)])")
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,300}>")
 _FIELDLIKE = re.compile(r"^\W{0,4}[A-Za-z][A-Za-z /-]{0,40}[*_]{0,3}:")
 _ANCHOR = re.compile(r"\s*\{#[^{}]*\}\s*$")
@@ -28,13 +31,13 @@ def read_markdown(text: str) -> Document:
         prose[0] = prose[0].lstrip("\ufeff")
     environment: dict[str, dict[str, dict[str, str]]] = {}
     headings: list[Heading] = []
-    tokens = _PARSER.parse("\n".join(prose), environment)
+    tokens = _PARSER.parse(_NUMBERED_TITLE.sub(r"\1\\\2", "\n".join(prose)), environment)
     for index, token in enumerate(tokens):
         if token.map is None:
             continue
         start, end = token.map
         if token.type == "heading_open" and token.level == 0:
-            title = strip_comments(tokens[index + 1].content).strip()
+            title = _ESCAPED_NUMBER.sub(r"\1\2", strip_comments(tokens[index + 1].content).strip())
             underlined = token.markup in ("-", "=")
             if underlined and not _underlined(title):
                 prose[end - 1] = ""

@@ -21,7 +21,7 @@ from services.decisions.mining.status import read_status, says_implemented, stat
 from services.decisions.records import Decision, Relation, RelationKind, Section, SectionKind, Status
 
 # A record is a page or two; a file beyond this is something else, and is left to the search over documents.
-MAX_CHARS = 1_000_000
+MAX_CHARS = 500_000
 
 _HINT = re.compile(r"^\W{0,6}(?:\w+ ){0,3}decisions?\b|^\W{0,6}considered options", re.IGNORECASE | re.MULTILINE)
 _CHANGE_WORDS: dict[Status, str] = {

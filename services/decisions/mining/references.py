@@ -27,6 +27,7 @@ _TITLE_NUMBER = re.compile(
     r"^\W*(?:ADR|MADR|decision|record)?[\s#:_-]{0,3}(?P<number>\d{1,6})(?![\w/])(?!-\d\d-\d\d)", re.IGNORECASE
 )
 _DOCUMENT = re.compile(r"\.(?:md|markdown|rst|html?)(?:[#?].*)?$", re.IGNORECASE)
+_NUMBERED_PATH = re.compile(r"(?:^|/)(?:adr[-_]?)?\d{1,8}[-_.][^/]*$", re.IGNORECASE)
 _CODE_NUMBER = re.compile(r"\badr[-_]?0*(?P<number>\d{1,6})\b", re.IGNORECASE)
 
 
@@ -43,8 +44,14 @@ class Reference:
 
     @property
     def explicit(self) -> bool:
-        """Return whether this can only mean a record, and no other page."""
-        return self.number is not None or bool(_DOCUMENT.search(self.target_path))
+        """Return whether this can only mean a record or another document, and no web page."""
+        return self.numbered or bool(_DOCUMENT.search(self.target_path))
+
+    @property
+    def numbered(self) -> bool:
+        """Return whether this names a record by its number."""
+        local = "://" not in self.target_path and bool(_NUMBERED_PATH.search(self.target_path))
+        return self.number is not None or local
 
 
 def find_references(text: str, targets: Mapping[str, str]) -> tuple[str, list[Reference]]:

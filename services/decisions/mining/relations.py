@@ -115,7 +115,7 @@ def status_relations(status_raw: str, line: int, targets: Mapping[str, str]) -> 
         if not near and kind in _REPLACING and verb.lastgroup != "BARE" and not denied:
             yield from _unmarked(kind, text[verb.end() : reach], start_line, partial)
     for reference in references:
-        if reference.start not in used and reference.explicit:
+        if reference.start not in used and reference.numbered:
             yield _relation(RelationKind.RELATES_TO, reference, line + plain.count("\n", 0, reference.start), False)
 
 

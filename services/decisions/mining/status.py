@@ -40,8 +40,8 @@ _HEDGED = re.compile(
 _LINK = re.compile(r"\[([^\[\]]{0,300})\](?:\([^()\s]{0,500}\)|\[[^\[\]]{0,100}\])?")
 _URL = re.compile(r"<?https?://\S+")
 _STRUCK = re.compile(r"~~[^~]{0,300}~~")
-_CHECKED = re.compile(r"^\s*[-*+]\s+\[[xX]\]\s*(.*)$", re.MULTILINE)
-_UNCHECKED = re.compile(r"^\s*[-*+]\s+\[ \]", re.MULTILINE)
+_CHECKED = re.compile(r"^\s*(?:[-*+]\s+)?\[[xX]\]\s*(.*)$", re.MULTILINE)
+_UNCHECKED = re.compile(r"^\s*(?:[-*+]\s+)?\[ \]", re.MULTILINE)
 _EMOJI: tuple[tuple[str, Status], ...] = (
     ("✅", Status.ACCEPTED),
     ("✔", Status.ACCEPTED),

@@ -28,7 +28,8 @@ def measure(reference: Float32Array, measured: Float32Array) -> Fidelity:
 
 def _unit(vectors: Float32Array) -> Float32Array:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.maximum(lengths, np.float32(1e-12))).astype(np.float32)
+    unit: Float32Array = (vectors / np.maximum(lengths, np.float32(1e-12))).astype(np.float32)
+    return unit
 
 
 def _nearest(vectors: Float32Array) -> list[set[int]]:

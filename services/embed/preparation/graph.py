@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import openvino as ov
+import openvino as ov  # type: ignore[import-untyped]
 from openvino import opset15 as op
 
 from services.core.errors import InvalidArgument

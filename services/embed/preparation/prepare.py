@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
+import openvino as ov  # type: ignore[import-untyped]
 
 from services.core.errors import UndercroftError
 from services.embed.directory import published_directory

@@ -9,7 +9,7 @@ from typing import Any
 
 import nncf
 import numpy as np
-import openvino as ov
+import openvino as ov  # type: ignore[import-untyped]
 from nncf.common.logging import track_progress
 from rich.progress import Progress, ProgressColumn
 
@@ -80,13 +80,14 @@ def _quiet() -> Iterator[None]:
     level, bars = logger.level, track_progress.Progress
 
     def hidden(*columns: ProgressColumn, **options: Any) -> Progress:
-        return bars(*columns, **{**options, "disable": True})
+        bar: Progress = bars(*columns, **{**options, "disable": True})
+        return bar
 
     logger.setLevel(logging.ERROR)
     # nncf has no setting for this.
-    setattr(track_progress, "Progress", hidden)
+    track_progress.Progress = hidden
     try:
         yield
     finally:
-        setattr(track_progress, "Progress", bars)
+        track_progress.Progress = bars
         logger.setLevel(level)

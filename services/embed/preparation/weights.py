@@ -46,7 +46,7 @@ def load_weights(directory: Path) -> dict[str, Float32Array]:
     weights: dict[str, Float32Array] = {}
     for path in weight_files(directory):
         try:
-            tensors = safetensors.deserialize(path.read_bytes())
+            tensors = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
         except safetensors.SafetensorError as error:
             raise InvalidArgument(
                 f"{path} is not a readable safetensors file: {error}.", remedy="Copy the file again."

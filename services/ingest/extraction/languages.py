@@ -90,3 +90,8 @@ def language_of(path: str, text: str = "") -> str:
             program = words[0].rpartition("/")[2].rstrip("0123456789.")
             return _INTERPRETERS.get(program, "text")
     return "text"
+
+
+def has_known_suffix(path: str) -> bool:
+    """Whether a name ends like that of a file: ``app.py`` does, ``requests.sessions`` does not."""
+    return path.rpartition(".")[2].lower() in _BY_SUFFIX

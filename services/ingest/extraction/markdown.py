@@ -31,6 +31,7 @@ from services.ingest.chunks import (
     bounded,
     structural_key,
 )
+from services.ingest.extraction.languages import has_known_suffix
 from services.ingest.sniffing import split_lines
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -184,11 +185,11 @@ def _references(path: str, tokens: Sequence[Token], headings: Sequence[_Heading]
         for match in _CODE_SPAN.finditer(token.content):
             span = match[2].strip()
             line = first + token.content.count("\n", 0, match.start())
-            if _PATH.match(span) and not _NAME.match(span + "$"):
+            if _is_path(span):
                 target = _joined(path, span.partition(":")[0], relative=False)
                 if target:
                     yield Reference(source, ReferenceKind.LINK, target, False, line)
-                    continue
+                continue
             named = _NAME.match(span)
             if named is not None and len(named[0]) > 1:
                 yield Reference(source, ReferenceKind.MENTION, named[0], False, line)
@@ -199,6 +200,11 @@ def _references(path: str, tokens: Sequence[Token], headings: Sequence[_Heading]
             if target:
                 line = first + token.content.count("\n", 0, match.start())
                 yield Reference(source, ReferenceKind.LINK, target, True, line)
+
+
+def _is_path(span: str) -> bool:
+    """Tell ``src/app.py`` and ``app.py`` from ``requests.sessions``."""
+    return _PATH.match(span) is not None and ("/" in span or has_known_suffix(span.partition(":")[0]))
 
 
 def _joined(path: str, target: str, *, relative: bool) -> str:

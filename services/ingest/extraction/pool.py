@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,17 @@ from types import TracebackType
 from typing import IO, Self
 
 from services.core.errors import NotReady, Unavailable
-from services.ingest.extraction.worker import HEADER, Extracted, Job, Outcome, Ready, WorkerSettings, decode, encode
+from services.ingest.extraction.worker import (
+    HEADER,
+    WALL_FACTOR,
+    Extracted,
+    Job,
+    Outcome,
+    Ready,
+    WorkerSettings,
+    decode,
+    encode,
+)
 from services.ingest.skips import Skipped, SkipReason
 
 _START_TIMEOUT_S = 60.0
@@ -116,12 +127,15 @@ class ExtractionPool:
         """Run a job on a worker; None says that the worker died of it."""
         timeout_s = self._settings.worker.file_timeout_s
         try:
-            answer = worker.ask(job, timeout_s)
+            answer = worker.ask(job, timeout_s * WALL_FACTOR)
         except TimeoutError:
             self._discard(worker)
-            return Skipped(job.path, SkipReason.EXTRACTION_TIMEOUT, f"took more than {timeout_s:g} s")
+            return Skipped(job.path, SkipReason.EXTRACTION_TIMEOUT, f"took more than {timeout_s * WALL_FACTOR:g} s")
         except _WorkerDied:
             self._discard(worker)
+            if worker.exit_code == -signal.SIGPROF:
+                detail = f"took more than {timeout_s:g} s of processor time"
+                return Skipped(job.path, SkipReason.EXTRACTION_TIMEOUT, detail)
             return None
         except BaseException:
             self._discard(worker)
@@ -200,6 +214,7 @@ class _Worker:
         os.set_blocking(self._stdin.fileno(), False)
         os.set_blocking(self._stdout.fileno(), False)
         self._killed = threading.Lock()
+        self.exit_code: int | None = None
         self.exit_detail = ""
         self._outbox = encode(settings)
 
@@ -239,6 +254,7 @@ class _Worker:
                 self._process.kill()
                 self._process.wait()
             elif not self.exit_detail:
+                self.exit_code = code
                 self.exit_detail = f"signal {-code}" if code < 0 else f"exit status {code}"
                 tail = self._last_words()
                 if tail:

@@ -74,7 +74,7 @@ def _parse(text: str, notes: list[Note]) -> ast.Module | None:
         except SyntaxError as error:
             first = error
         except (RecursionError, MemoryError):  # MemoryError is what the parser raises when its own stack is full
-            notes.append(Note("not_parsed", "nested too deeply for the parser"))
+            notes.append(Note("not_parsed", "nested too deeply, or too large, for the parser"))
             return None
         except ValueError as error:
             notes.append(Note("not_parsed", f"ValueError: {error}"))

@@ -107,17 +107,17 @@ def live_vector_ids(connection: psycopg.Connection, project_id: int, generation:
     return _vector_ids(connection, _LIVE_CONTENTS, {"project": project_id, "generation": generation})
 
 
-def read_vectors(connection: psycopg.Connection, ids: Ids) -> Iterator[tuple[Ids, npt.NDArray[np.float32]]]:
-    """Yield (ids, vectors) in pages, ascending by id; vectors have shape (n, dimensions)."""
+def read_vectors(connection: psycopg.Connection, ids: Ids) -> tuple[Ids, npt.NDArray[np.float32]]:
+    """Return (ids, vectors) ascending by id; vectors have shape (n, dimensions)."""
+    pages = []
     for start in range(0, len(ids), _PAGE_ROWS):
         cursor = connection.execute(
-            "SELECT id, halfvec_send(embedding) FROM vectors WHERE id = ANY(%s) ORDER BY id",
+            "SELECT halfvec_send(embedding) FROM vectors WHERE id = ANY(%s) ORDER BY id",
             ([int(i) for i in ids[start : start + _PAGE_ROWS]],),
         )
-        rows = cursor.fetchall()
         # halfvec's wire form: int16 dimensions, int16 unused, then big-endian float16.
-        vectors = np.stack([np.frombuffer(raw, dtype=">f2", offset=4) for _, raw in rows]).astype(np.float32)
-        yield np.array([row_id for row_id, _ in rows], dtype=np.uint64), vectors
+        pages.append(np.stack([np.frombuffer(raw, dtype=">f2", offset=4) for (raw,) in cursor]).astype(np.float32))
+    return ids, np.concatenate(pages) if pages else np.empty((0, 0), dtype=np.float32)
 
 
 def _ids(connection: psycopg.Connection, selection: str, parameters: dict[str, int]) -> list[int]:

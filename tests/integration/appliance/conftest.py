@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from services.appliance import control
 from services.appliance.home import Home
 from services.appliance.postgres import EmbeddedPostgres
 from services.appliance.process import identify
@@ -23,38 +24,68 @@ def kill_server(data_dir: Path) -> None:
         EmbeddedPostgres(data_dir).stop(fast_limit_s=5, immediate_limit_s=5)
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """An initialised server that was never started, behind a name that needs quoting everywhere."""
-    place = tmp_path / "Größe 'mit' \"Raum\" $HOME 数据" / "postgres"
-    place.parent.mkdir(mode=0o700)
-    copy_initialised(place)
-    yield place
-    kill_server(place)
-    # Forty megabytes a test would soon fill the folder that pytest keeps.
-    shutil.rmtree(tmp_path, ignore_errors=True)
+# Copying a cluster costs more than most tests, so one that every test leaves whole is used again.
+@pytest.fixture(scope="module")
+def reused_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An initialised server behind a name that needs quoting everywhere."""
+    folder = tmp_path_factory.mktemp("server") / "Größe 'mit' \"Raum\" $HOME 数据"
+    folder.mkdir(mode=0o700)
+    copy_initialised(folder / "postgres")
+    yield folder / "postgres"
+    # Forty megabytes each would soon fill the folder that pytest keeps.
+    shutil.rmtree(folder)
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    """A data directory whose database is initialised; whatever runs in it is ended."""
-    place = Home(tmp_path / "home of the appliance")
+def data_dir(reused_data_dir: Path) -> Iterator[Path]:
+    """An initialised server that does not run; the test leaves it usable."""
+    yield reused_data_dir
+    kill_server(reused_data_dir)
+    (reused_data_dir / "postgres.log").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def damageable_data_dir(tmp_path: Path) -> Iterator[Path]:
+    """An initialised server that the test may spoil."""
+    copy_initialised(tmp_path / "postgres")
+    yield tmp_path / "postgres"
+    kill_server(tmp_path / "postgres")
+    shutil.rmtree(tmp_path / "postgres")
+
+
+@pytest.fixture(scope="module")
+def reused_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A data directory whose database is initialised."""
+    place = Home(tmp_path_factory.mktemp("appliance") / "home of the appliance")
     place.create()
     copy_initialised(place.postgres)
     yield place
-    if (supervisor := place.supervisor()) is not None:
+    shutil.rmtree(place.root)
+
+
+def end_appliance(home: Home) -> None:
+    """End whatever runs in a data directory and forget that it ran."""
+    if (supervisor := home.supervisor()) is not None:
         supervisor.send(signal.SIGKILL)
         supervisor.wait(5)
-    kill_server(place.postgres)
-    shutil.rmtree(tmp_path, ignore_errors=True)
+    control.stop(home, leftover_drain_s=0.1)
+    for file in (*home.run.iterdir(), *home.logs.iterdir()):
+        file.unlink()
+
+
+@pytest.fixture
+def home(reused_home: Home) -> Iterator[Home]:
+    """The data directory of an appliance that is down."""
+    yield reused_home
+    end_appliance(reused_home)
 
 
 @pytest.fixture
 def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Wait for a condition, at most fifteen seconds."""
+    """Wait for a condition, at most thirty seconds."""
 
     def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < deadline, "the condition did not come true"
             time.sleep(0.02)

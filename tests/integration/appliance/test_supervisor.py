@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from services.appliance.postgres import EmbeddedPostgres
 from services.appliance.process import command_line
 from services.appliance.record import ApplianceRecord, ApplianceState, Health, ServiceRecord, read_record
 from services.core.errors import NotReady
-from tests.integration.appliance.conftest import is_alive
+from tests.integration.appliance.conftest import end_appliance, is_alive
 
 Wait = Callable[[Callable[[], bool]], None]
 
@@ -154,14 +154,17 @@ class TestUp:
 
 
 class TestDown:
-    def test_drains_the_services_and_stops_all(self, home: Home) -> None:
-        record = _up(home, embed="serve", ingest="serve")
-        pids = [record.supervisor.pid, _pid(home, "embed"), _pid(home, "ingest"), _postgres_pid(home)]
+    def test_drains_the_services_kills_what_does_not_drain_and_stops_all(self, home: Home) -> None:
+        record = _up(home, embed="serve", ingest="stubborn")
+        worker = int((home.run / "ingest.out").read_text())
+        pids = [record.supervisor.pid, _pid(home, "embed"), _pid(home, "ingest"), worker, _postgres_pid(home)]
+        assert [pid for pid in pids if is_alive(pid)] == pids
         phases: list[str] = []
         assert control.stop(home, on_phase=phases.append) == ("supervisor",)
         assert phases[-1] == "stopping Postgres"
         assert not [pid for pid in pids if is_alive(pid)]
         assert "drained" in (home.logs / "embed.log").read_text()
+        assert "ingest did not drain" in (home.logs / "supervisor.log").read_text()
         assert "database system is shut down" in (home.logs / "postgres.log").read_text()
         assert running(home) is None
         with pytest.raises(NotReady) as caught:
@@ -169,53 +172,50 @@ class TestDown:
         assert "undercroft up" in caught.value.remedy
         assert control.stop(home) == ()
 
-    def test_kills_a_service_that_does_not_drain_and_its_workers(self, home: Home) -> None:
-        _up(home, embed="stubborn")
-        worker = int((home.run / "embed.out").read_text())
-        pid = _pid(home, "embed")
-        assert is_alive(worker)
-        control.stop(home)
-        assert not is_alive(pid)
-        assert not is_alive(worker)
-
     def test_does_nothing_where_nothing_ever_was(self, tmp_path: Path) -> None:
         assert control.stop(Home(tmp_path / "none")) == ()
         assert not (tmp_path / "none").exists()
 
 
+@pytest.fixture(scope="class")
+def watched(reused_home: Home) -> Iterator[Home]:
+    """One running appliance for all that can happen to it."""
+    _up(reused_home, embed="serve", ingest="stubborn")
+    yield reused_home
+    end_appliance(reused_home)
+
+
 class TestWatch:
-    def test_starts_a_crashed_service_again_on_its_port(self, home: Home, wait_until: Wait) -> None:
-        _up(home, embed="serve", ingest="serve")
-        before = _service(home, "embed")
-        other = _pid(home, "ingest")
+    def test_starts_a_crashed_service_again_on_its_port(self, watched: Home, wait_until: Wait) -> None:
+        before = _service(watched, "embed")
+        other = _pid(watched, "ingest")
         for crash in (1, 2):
-            os.kill(_pid(home, "embed"), signal.SIGKILL)
-            wait_until(
-                lambda crash=crash: (
-                    (after := _service(home, "embed")).restarts == crash and after.health is Health.SERVING
-                )
-            )
-        after = _service(home, "embed")
+
+            def is_back(crash: int = crash) -> bool:
+                service = _service(watched, "embed")
+                return service.restarts == crash and service.health is Health.SERVING
+
+            os.kill(_pid(watched, "embed"), signal.SIGKILL)
+            wait_until(is_back)
+        after = _service(watched, "embed")
         assert after.target == before.target
         assert after.process != before.process
         assert _serves(after.target)
-        assert _pid(home, "ingest") == other
+        assert _pid(watched, "ingest") == other
 
-    def test_ends_the_workers_of_a_crashed_service(self, home: Home, wait_until: Wait) -> None:
-        _up(home, embed="stubborn")
-        worker = int((home.run / "embed.out").read_text())
-        os.kill(_pid(home, "embed"), signal.SIGKILL)
+    def test_ends_the_workers_of_a_crashed_service(self, watched: Home, wait_until: Wait) -> None:
+        worker = int((watched.run / "ingest.out").read_text())
+        os.kill(_pid(watched, "ingest"), signal.SIGKILL)
         wait_until(lambda: not is_alive(worker))
 
-    def test_starts_postgres_again(self, home: Home, wait_until: Wait) -> None:
-        _up(home, embed="serve")
-        port, pid = EmbeddedPostgres(home.postgres).connection().port, _postgres_pid(home)
-        embed = _pid(home, "embed")
+    def test_starts_postgres_again(self, watched: Home, wait_until: Wait) -> None:
+        port, pid = EmbeddedPostgres(watched.postgres).connection().port, _postgres_pid(watched)
+        embed = _pid(watched, "embed")
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: EmbeddedPostgres(home.postgres).status().pid not in {None, pid})
-        wait_until(lambda: EmbeddedPostgres(home.postgres).status().ready)
-        assert EmbeddedPostgres(home.postgres).connection().port == port
-        assert _pid(home, "embed") == embed
+        wait_until(lambda: EmbeddedPostgres(watched.postgres).status().pid not in {None, pid})
+        wait_until(lambda: EmbeddedPostgres(watched.postgres).status().ready)
+        assert EmbeddedPostgres(watched.postgres).connection().port == port
+        assert _pid(watched, "embed") == embed
 
 
 class TestKilledSupervisor:

@@ -178,6 +178,7 @@ CREATE TABLE contents (
     text text NOT NULL,
     UNIQUE (project_id, content_hash)
 );
+CREATE INDEX contents_text ON contents (project_id, text_hash);
 CREATE INDEX contents_fingerprint ON contents (fingerprint, project_id) WHERE fingerprint IS NOT NULL;
 
 CREATE TABLE chunks (

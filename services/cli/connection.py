@@ -1,0 +1,43 @@
+"""Finding the services: those of the appliance on this machine, or those that the environment names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import grpc
+from rich.console import Console
+from undercroft.client import Client, explain
+
+from services.appliance.discovery import require
+from services.appliance.home import Home
+from services.cli.up import fail
+from services.core.errors import UndercroftError
+
+SERVICES = ("ingest", "embed", "search", "decisions")
+
+
+def connect(home: Path | None) -> Client:
+    """Open a client; ends the command with the next step when there is nothing to connect to.
+
+    ``UNDERCROFT_<SERVICE>_TARGET`` names services of another machine.
+    """
+    named = {name: os.environ.get(f"UNDERCROFT_{name.upper()}_TARGET", "") for name in SERVICES}
+    if any(named.values()):
+        return Client(**named)
+    try:
+        endpoints = require(Home.locate(home))
+    except UndercroftError as error:
+        fail(error)
+    return Client(**{name: endpoints[name] for name in SERVICES})
+
+
+def fail_call(error: grpc.RpcError) -> None:
+    """Print what a failed call says, and end with 1."""
+    told = explain(error)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(told.message or told.code, style="red", markup=False)
+    if told.remedy:
+        console.print(told.remedy, markup=False)
+    sys.exit(1)

@@ -1,0 +1,102 @@
+"""``undercroft projects``: what is indexed, how it stands, and what was skipped."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from google.protobuf import json_format
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from undercroft.common.v1 import common_pb2
+from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
+
+from services.cli.connection import connect
+from services.cli.search import JsonOption
+from services.cli.up import HomeOption
+
+group = typer.Typer(help="Projects: list, status, skipped files, delete.", no_args_is_help=True)
+
+_COLOURS = {common_pb2.METHOD_STATE_READY: "green", common_pb2.METHOD_STATE_BROKEN: "red"}
+
+ProjectArgument = Annotated[str, typer.Argument(help="Id of the project.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.add_typer(group, name="projects")
+
+
+@group.command("list")
+def list_projects(as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List the projects."""
+    with connect(home) as client:
+        response = client.projects.ListProjects(project_service_pb2.ListProjectsRequest(page_size=1000))
+    if as_json:
+        typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("project", "generation", "published", "model"):
+        table.add_column(heading)
+    for one in response.projects:
+        published = f"{one.publish_time.ToDatetime():%Y-%m-%d %H:%M:%S}" if one.generation else "-"
+        table.add_row(one.name.removeprefix("projects/"), str(one.generation), published, one.embedding_model or "-")
+    Console(highlight=False).print(table)
+
+
+@group.command("status")
+def project_status(project: ProjectArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Show how a project stands, method by method."""
+    with connect(home) as client:
+        request = project_service_pb2.GetProjectStatusRequest(name=f"projects/{project}")
+        status = client.projects.GetProjectStatus(request)
+    if as_json:
+        typer.echo(json_format.MessageToJson(status, preserving_proto_field_name=True))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    stale = f", stale: {status.snapshot.stale_reason}" if status.snapshot.stale else ""
+    console.print(f"{project}: generation {status.snapshot.generation}{stale}", style="bold", markup=False)
+    console.print(
+        f"  {status.files} files, {status.chunks} chunks, {status.symbols} symbols, {status.references} references,"
+        f" {status.decisions} decisions, {status.skipped_files} skipped"
+    )
+    for method in status.methods:
+        state = common_pb2.MethodState.Name(method.state).removeprefix("METHOD_STATE_").lower()
+        line = Text.assemble(f"  {method.method:<17}", (f"{state:<9}", _COLOURS.get(method.state, "yellow")))
+        line.append(f"{method.count:>8}  {method.engine}")
+        if method.reason:
+            line.append(f"  {method.reason} {method.remedy}")
+        console.print(line)
+
+
+@group.command("skipped")
+def skipped(
+    project: ProjectArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Files to show.")] = 100,
+    home: HomeOption = None,
+) -> None:
+    """List the files that the last run skipped, with their reasons."""
+    with connect(home) as client:
+        response = client.index.ListSkippedFiles(
+            index_service_pb2.ListSkippedFilesRequest(parent=f"projects/{project}", page_size=limit)
+        )
+    console = Console(highlight=False, soft_wrap=True)
+    for one in response.skipped_files:
+        console.print(Text.assemble((f"{one.reason:<20}", "yellow"), f" {one.path}  ", (one.detail, "dim")))
+    if response.total_size > len(response.skipped_files):
+        console.print(f"… {response.total_size - len(response.skipped_files)} more: raise --limit", style="dim")
+
+
+@group.command("delete")
+def delete(
+    project: ProjectArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Delete a project with all that belongs to it. Its folders are not touched."""
+    if not yes:
+        typer.confirm(f"Delete project {project}?", abort=True)
+    with connect(home) as client:
+        client.projects.DeleteProject(project_service_pb2.DeleteProjectRequest(name=f"projects/{project}"))
+    Console(highlight=False).print(f"deleted {project}", markup=False)

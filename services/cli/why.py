@@ -1,0 +1,61 @@
+"""``undercroft why``: the decisions behind something."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from google.protobuf import json_format
+from rich.console import Console
+from rich.text import Text
+from undercroft.decisions.v1 import decision_pb2, decision_service_pb2
+
+from services.cli.connection import connect
+from services.cli.search import JsonOption, ProjectsOption, names, place, show_snapshots
+from services.cli.up import HomeOption
+
+_PASSAGE_LINES = 6
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("why")(why)
+
+
+def why(
+    query: Annotated[str, typer.Argument(help="A question, a path of the project, or a symbol.")],
+    project: ProjectsOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=50, help="Decisions to show.")] = 3,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Find the decisions that answer a question, with the passages that say so."""
+    request = decision_service_pb2.WhyRequest(query=query, projects=names(project), page_size=limit)
+    with connect(home) as client:
+        response = client.decisions.Why(request)
+    if as_json:
+        typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for reason in response.reasons:
+        decision = reason.decision
+        status = decision_pb2.DecisionStatus.Name(decision.status).removeprefix("DECISION_STATUS_").lower()
+        number = f"{decision.number}. " if decision.HasField("number") else ""
+        date = f", {decision.date}" if decision.date else ""
+        console.print(Text.assemble((f"{number}{decision.title}", "bold"), f"  [{status}{date}]"))
+        console.print(Text(f"  {place(decision.place)}", style="cyan"))
+        for link in decision.links:
+            console.print(Text(f"  {link.kind.replace('_', ' ')} {link.target}", style="dim"))
+        for passage in reason.passages:
+            console.print(Text.assemble("  ", (place(passage.place), "cyan"), "  ", (passage.title, "italic")))
+            lines = passage.text.splitlines()
+            for line in lines[:_PASSAGE_LINES]:
+                console.print(Text(f"    {line}"))
+            if len(lines) > _PASSAGE_LINES:
+                console.print(Text(f"    … {len(lines) - _PASSAGE_LINES} more lines", style="dim"))
+        console.print()
+    for hint in response.hints:
+        console.print(hint, style="yellow", markup=False)
+    show_snapshots(console, response.snapshots)
+    if not response.reasons:
+        raise typer.Exit(1)

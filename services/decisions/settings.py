@@ -1,0 +1,13 @@
+"""Settings of the decisions service."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from services.core.settings import StoreSettings
+
+
+class DecisionsSettings(StoreSettings):
+    """What the decisions service is told."""
+
+    search_target: str = Field("", description="host:port of the search service; empty: no questions in free text")

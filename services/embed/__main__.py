@@ -1,0 +1,6 @@
+"""``python -m services.embed``."""
+
+from services.embed.server import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""The models of one directory: found by name, checked when loaded, kept in memory while they are used.
+
+A model's directory may be replaced while the service runs; the next call sees it. Nothing is ever written there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from services.core.errors import InvalidArgument, NotFound, UndercroftError
+from services.embed.batching import Batcher
+from services.embed.directory import require_model_directory
+from services.embed.manifest import MANIFEST_NAME, RECIPE_NAME, Manifest
+from services.embed.recipe import Recipe
+from services.embed.verify import ProbeResult, VerifiedModel, read_manifest, verify
+
+log = structlog.get_logger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# A refusal is remembered this long, so that callers who try again do not make the service hash the files each time.
+_REFUSAL_KEPT_S = 5.0
+
+Signature = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """What is known about a model without loading it; ``refusal`` says why it cannot be used."""
+
+    name: str
+    recipe: Recipe | None
+    manifest: Manifest | None
+    probe: ProbeResult | None
+    is_loaded: bool
+    refusal: str
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A model in memory."""
+
+    name: str
+    verified: VerifiedModel
+    batcher: Batcher
+    signature: Signature | None
+    used_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.verified.recipe
+
+    @property
+    def digest(self) -> str:
+        return self.verified.manifest.digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    error: UndercroftError
+    until: float
+
+
+class Registry:
+    """Loads, keeps and drops models. Belongs to one event loop."""
+
+    def __init__(self, directory: Path, *, threads: int, queue_capacity: int, max_loaded: int) -> None:
+        self.directory = directory
+        self.threads = threads
+        self.queue_capacity = queue_capacity
+        self._max_loaded = max_loaded
+        self._slots = asyncio.Semaphore(threads)
+        self._loaded: dict[str, LoadedModel] = {}
+        self._refusals: dict[str, _Refusal] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def resolve(self, model: str) -> tuple[str, Path]:
+        """Return name and directory of a model that is named, or given as an absolute path below the models directory.
+
+        Raises ``InvalidArgument`` for anything that is neither, a hub id above all, and ``NotFound`` when there is no
+        such directory; both at once, without asking anybody.
+        """
+        path = Path(model)
+        if path.is_absolute():
+            if path.parent != self.directory or not _NAME.fullmatch(path.name):
+                raise InvalidArgument(
+                    f"{model} is not below the models directory.",
+                    remedy=f"Copy the model into {self.directory} and name it by its folder.",
+                    reason="MODEL_NOT_A_DIRECTORY",
+                )
+            model = path.name
+        if not _NAME.fullmatch(model):
+            raise InvalidArgument(
+                f"{model!r} is no name of a model directory, and models are never fetched by their id.",
+                remedy=f"Copy the prepared model into {self.directory} and name it by its folder.",
+                reason="MODEL_NOT_A_DIRECTORY",
+            )
+        if not (self.directory / model).is_dir():
+            known = ", ".join(self.names()) or "none"
+            raise NotFound(
+                f"There is no model {model!r}. Known models: {known}.",
+                remedy=f"Prepare or copy it into {self.directory}.",
+                reason="MODEL_NOT_FOUND",
+                metadata={"model": model},
+            )
+        return model, self.directory / model
+
+    def names(self) -> list[str]:
+        """Name every folder of the models directory that looks like a model, sorted."""
+        try:
+            children = list(self.directory.iterdir())
+        except OSError:
+            return []
+        return sorted(path.name for path in children if _NAME.fullmatch(path.name) and path.is_dir())
+
+    async def get(self, model: str) -> LoadedModel:
+        """Return a model that is ready, loading it when it is not, or when its directory was replaced."""
+        name, directory = self.resolve(model)
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            loaded = self._loaded.get(name)
+            if loaded is not None and loaded.signature == _signature(directory):
+                loaded.used_at = time.monotonic()
+                return loaded
+            refusal = self._refusals.get(name)
+            if refusal is not None and time.monotonic() < refusal.until:
+                raise refusal.error
+            return await self._load(name, directory)
+
+    async def check(self, model: str) -> ModelState:
+        """Verify a model directory from its files on, whether or not it is loaded, without keeping it in memory."""
+        name, directory = self.resolve(model)
+        try:
+            verified = await asyncio.to_thread(verify, directory, threads=1)
+        except UndercroftError as error:
+            return self._describe(name, refusal=str(error))
+        return ModelState(
+            name=name,
+            recipe=verified.recipe,
+            manifest=verified.manifest,
+            probe=verified.probe,
+            is_loaded=name in self._loaded,
+            refusal="",
+        )
+
+    def describe(self, model: str) -> ModelState:
+        """Tell what is known about one model; reads its manifest and recipe, hashes nothing."""
+        return self._describe(self.resolve(model)[0])
+
+    async def unload(self, model: str) -> None:
+        """Take a model out of memory; texts that wait for it fail with ``Unavailable``."""
+        name, _ = self.resolve(model)
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            await self._drop(name)
+
+    async def close(self) -> None:
+        """Take every model out of memory."""
+        for name in list(self._loaded):
+            await self._drop(name)
+
+    @property
+    def queue_length(self) -> int:
+        """Texts that wait now, over all models."""
+        return sum(loaded.batcher.queue_length for loaded in self._loaded.values())
+
+    async def _load(self, name: str, directory: Path) -> LoadedModel:
+        started = time.perf_counter()
+        signature = _signature(directory)
+        try:
+            verified = await asyncio.to_thread(verify, directory, threads=self.threads)
+        except UndercroftError as error:
+            self._refusals[name] = _Refusal(error=error, until=time.monotonic() + _REFUSAL_KEPT_S)
+            log.error("model refused", model=name, cause=str(error), reason=error.reason)
+            raise
+        self._refusals.pop(name, None)
+        await self._drop(name)
+        await self._make_room()
+        loaded = LoadedModel(
+            name=name,
+            verified=verified,
+            batcher=Batcher(verified.engine, capacity=self.queue_capacity, slots=self._slots),
+            signature=signature,
+        )
+        self._loaded[name] = loaded
+        log.info(
+            "model loaded",
+            model=name,
+            digest=verified.manifest.digest,
+            threads=self.threads,
+            seconds=round(time.perf_counter() - started, 3),
+            probe_cosine=round(verified.probe.min_cosine, 6),
+            rows_are_independent=verified.engine.rows_are_independent,
+        )
+        if verified.probe.has_drifted:
+            log.warning(
+                "this processor's vectors differ from those of the machine that prepared the model",
+                model=name,
+                probe_cosine=round(verified.probe.min_cosine, 6),
+                prepared_on=verified.manifest.processor,
+                remedy="Index and search on processors of one kind, or prepare the model on this one.",
+            )
+        return loaded
+
+    async def _make_room(self) -> None:
+        while len(self._loaded) >= self._max_loaded:
+            idle = min(self._loaded.values(), key=lambda loaded: (loaded.batcher.queue_length > 0, loaded.used_at))
+            log.info("model unloaded to make room", model=idle.name)
+            await self._drop(idle.name)
+
+    async def _drop(self, name: str) -> None:
+        loaded = self._loaded.pop(name, None)
+        if loaded is not None:
+            await loaded.batcher.close()
+
+    def _describe(self, name: str, *, refusal: str = "") -> ModelState:
+        loaded = self._loaded.get(name)
+        if loaded is not None and not refusal:
+            return ModelState(
+                name=name,
+                recipe=loaded.recipe,
+                manifest=loaded.verified.manifest,
+                probe=loaded.verified.probe,
+                is_loaded=True,
+                refusal="",
+            )
+        recipe: Recipe | None = None
+        manifest: Manifest | None = None
+        try:
+            directory = require_model_directory(self.directory / name)
+            manifest = read_manifest(directory)
+            recipe = Recipe.from_json((directory / RECIPE_NAME).read_text(encoding="utf-8"))
+        except UndercroftError as error:
+            refusal = refusal or str(error)
+        except OSError as error:
+            refusal = refusal or f"{RECIPE_NAME} cannot be read: {error}."
+        known = self._refusals.get(name)
+        if not refusal and known is not None and time.monotonic() < known.until:
+            refusal = str(known.error)
+        return ModelState(
+            name=name, recipe=recipe, manifest=manifest, probe=None, is_loaded=loaded is not None, refusal=refusal
+        )
+
+
+def _signature(directory: Path) -> Signature | None:
+    """Tell one manifest file from another that took its place; None while there is none."""
+    try:
+        status = (directory / MANIFEST_NAME).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,207 @@
+"""Use cases of the embed service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from services.core.errors import InvalidArgument, NotReady, Unavailable
+from services.embed import metrics
+from services.embed.engine import describe_engine, describe_processor
+from services.embed.recipe import Purpose
+from services.embed.registry import LoadedModel, ModelState, Registry
+from services.embed.settings import EmbedSettings
+from services.embed.tokenization import Tokens
+
+log = structlog.get_logger(__name__)
+
+Float32Array = npt.NDArray[np.float32]
+
+# What an answer carries besides its vectors: counts, indexes, headers.
+_ANSWER_MARGIN_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Vectors (float32, texts x dimensions) in the order of the texts, and what happened to the texts.
+
+    ``token_counts`` are taken before truncation; ``truncated`` holds the indexes of the texts that were cut.
+    """
+
+    vectors: Float32Array
+    model_digest: str
+    token_counts: tuple[int, ...]
+    truncated: tuple[int, ...]
+    queue_s: float
+    tokenize_s: float
+    infer_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Token counts of texts, and the most that the model reads."""
+
+    token_counts: tuple[int, ...]
+    max_length_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """Models, limits and processor."""
+
+    models: tuple[ModelState, ...]
+    max_texts: int
+    max_request_bytes: int
+    queue_capacity: int
+    queue_length: int
+    threads: int
+    engine: str
+    processor: str
+
+
+class EmbedService:
+    """Embeds texts by side-loaded models. Stateless besides the models in memory."""
+
+    def __init__(self, registry: Registry, settings: EmbedSettings) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._engine = describe_engine()
+        self._processor = describe_processor()
+
+    async def preload(self) -> None:
+        """Load the models that the settings name; one that cannot be loaded is logged, the others are served."""
+        for name in self._settings.preloaded(self._registry.names()):
+            try:
+                await self._registry.get(name)
+            except Exception as error:
+                log.error("model not preloaded", model=name, cause=str(error))
+
+    async def embed(
+        self,
+        model: str,
+        texts: Sequence[str],
+        purpose: Purpose,
+        *,
+        expected_digest: str = "",
+        timeout_s: float | None = None,
+    ) -> Vectors:
+        """Embed texts.
+
+        ``timeout_s`` is the time that the caller still waits. Raises ``InvalidArgument`` above the limits, ``NotFound``
+        and ``NotReady`` for a model that is missing or refused, ``Overloaded`` when the queue is full.
+        """
+        started = time.monotonic()
+        self._check_texts(texts)
+        loaded = await self._model(model, timeout_s)
+        if expected_digest and expected_digest != loaded.digest:
+            raise NotReady(
+                f"The model {loaded.name} has digest {loaded.digest[:12]}…, not {expected_digest[:12]}….",
+                remedy="Index again with this model, or load the one that the index was made with.",
+                reason="MODEL_CHANGED",
+                metadata={"model": loaded.name, "digest": loaded.digest},
+            )
+        self._check_answer(len(texts), loaded.recipe.dimensions)
+        tokenizing = time.monotonic()
+        tokens = await asyncio.to_thread(loaded.verified.engine.tokenize, texts, purpose)
+        tokenized = time.monotonic()
+        left_s = None if timeout_s is None else timeout_s - (tokenized - started)
+        answer = await loaded.batcher.embed(tokens, purpose, timeout_s=left_s)
+        truncated = tuple(index for index, item in enumerate(tokens) if item.is_truncated)
+        self._record(loaded.name, purpose, tokens, truncated)
+        return Vectors(
+            vectors=answer.vectors,
+            model_digest=loaded.digest,
+            token_counts=tuple(item.count for item in tokens),
+            truncated=truncated,
+            queue_s=answer.queue_s,
+            tokenize_s=tokenized - tokenizing,
+            infer_s=answer.infer_s,
+        )
+
+    async def count_tokens(self, model: str, texts: Sequence[str], purpose: Purpose) -> Counts:
+        """Count the tokens of texts as the model reads them."""
+        self._check_texts(texts)
+        loaded = await self._model(model, None)
+        tokens = await asyncio.to_thread(loaded.verified.engine.tokenize, texts, purpose)
+        return Counts(
+            token_counts=tuple(item.count for item in tokens), max_length_tokens=loaded.recipe.max_length_tokens
+        )
+
+    async def info(self) -> Info:
+        """Tell models, limits and processor."""
+        models = await asyncio.to_thread(lambda: tuple(map(self._registry.describe, self._registry.names())))
+        return Info(
+            models=models,
+            max_texts=self._settings.max_texts,
+            max_request_bytes=self._settings.max_message_bytes,
+            queue_capacity=self._settings.queue_capacity,
+            queue_length=self._registry.queue_length,
+            threads=self._registry.threads,
+            engine=self._engine,
+            processor=self._processor,
+        )
+
+    async def get_model(self, name: str) -> ModelState:
+        """Tell what is known about a model."""
+        return await asyncio.to_thread(self._registry.describe, name)
+
+    async def verify_model(self, name: str) -> ModelState:
+        """Check a model directory from its files on."""
+        return await self._registry.check(name)
+
+    async def load_model(self, name: str) -> ModelState:
+        """Bring a model into memory."""
+        loaded = await self._registry.get(name)
+        return self._registry.describe(loaded.name)
+
+    async def unload_model(self, name: str) -> None:
+        """Take a model out of memory."""
+        await self._registry.unload(name)
+
+    async def close(self) -> None:
+        """Take every model out of memory."""
+        await self._registry.close()
+
+    async def _model(self, name: str, timeout_s: float | None) -> LoadedModel:
+        limit_s = self._settings.load_timeout_s
+        wait_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
+        try:
+            # Shielded: a caller who gives up must not stop the load that others wait for.
+            return await asyncio.wait_for(asyncio.shield(self._registry.get(name)), wait_s)
+        except TimeoutError as error:
+            raise Unavailable(f"The model {name} is still loading.", remedy="Call again.") from error
+
+    def _check_texts(self, texts: Sequence[str]) -> None:
+        if not texts:
+            raise InvalidArgument("The request has no texts.", remedy="Send at least one.")
+        if len(texts) > self._settings.max_texts:
+            raise InvalidArgument(
+                f"The request has {len(texts)} texts, {self._settings.max_texts} are allowed.",
+                remedy="Send them in several requests; GetInfo states the limit.",
+                reason="TOO_MANY_TEXTS",
+                metadata={"max_texts": str(self._settings.max_texts)},
+            )
+
+    def _check_answer(self, texts: int, dimensions: int) -> None:
+        fitting = (self._settings.max_message_bytes - _ANSWER_MARGIN_BYTES) // (4 * dimensions + 16)
+        if texts > fitting:
+            raise InvalidArgument(
+                f"The vectors of {texts} texts do not fit into one answer; {fitting} do.",
+                remedy="Send them in several requests.",
+                reason="TOO_MANY_TEXTS",
+                metadata={"max_texts": str(fitting)},
+            )
+
+    @staticmethod
+    def _record(model: str, purpose: Purpose, tokens: Sequence[Tokens], truncated: Sequence[int]) -> None:
+        metrics.TEXTS.labels(model, purpose.value).inc(len(tokens))
+        metrics.TOKENS.labels(model, purpose.value).inc(sum(len(item.ids) for item in tokens))
+        if truncated:
+            metrics.TRUNCATED.labels(model).inc(len(truncated))
+            log.info("texts truncated", model=model, texts=len(truncated), of=len(tokens))

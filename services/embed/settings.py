@@ -1,0 +1,37 @@
+"""Settings of the embed service, from ``UNDERCROFT_…`` in the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from services.core.settings import ServiceSettings
+
+
+class EmbedSettings(ServiceSettings):
+    """What the embed service is told."""
+
+    models_dir: Path = Field(description="absolute folder whose subfolders are prepared models; only read")
+    preload_models: str = Field(
+        "*", description="models to load before serving: comma-separated names, or * for all that fit into memory"
+    )
+    max_loaded_models: int = Field(4, gt=0, description="models in memory; the least recently used one gives way")
+    inference_threads: int = Field(0, ge=0, description="threads of inference; 0 takes the CPU quota of the container")
+    queue_capacity: int = Field(4096, gt=0, description="texts that may wait per model, for each purpose")
+    max_texts: int = Field(1024, gt=0, description="most texts in one request")
+    load_timeout_s: float = Field(120.0, gt=0, description="longest time that a model may take to load")
+
+    @field_validator("models_dir")
+    @classmethod
+    def _is_absolute(cls, value: Path) -> Path:
+        if not value.is_absolute():
+            raise ValueError("models_dir must be an absolute path")
+        return value
+
+    def preloaded(self, known: Sequence[str]) -> list[str]:
+        """Return the models to load before serving; ``known`` are those that the models directory holds."""
+        if self.preload_models.strip() == "*":
+            return list(known[: self.max_loaded_models])
+        return [name.strip() for name in self.preload_models.split(",") if name.strip()]

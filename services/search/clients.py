@@ -1,0 +1,139 @@
+"""The services that search calls: embed for query vectors, ingest for freshness and repair."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+import numpy as np
+from google.longrunning import operations_pb2, operations_pb2_grpc
+from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
+from undercroft.ingest.v1 import index_service_pb2, index_service_pb2_grpc
+
+from services.core.errors import NotReady, Unavailable, UndercroftError
+from services.core.grpc import error_reason, open_channel
+from services.core.names import project_name
+from services.search.steps.base import QueryVector
+
+_EMBED_TIMEOUT_S = 10.0
+_OBSERVE_TIMEOUT_S = 60.0
+_REPAIR_TIMEOUT_S = 3600.0
+
+
+class EmbedClient:
+    """The embed service as search uses it."""
+
+    def __init__(self, target: str) -> None:
+        self._channel = open_channel(target) if target else None
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def embed_query(self, model: str, digest: str, text: str) -> QueryVector:
+        """Embed a query; NotReady or Unavailable with the reason when that can't be done."""
+        if self._channel is None:
+            raise NotReady("No embed service is configured.", remedy="Set UNDERCROFT_EMBED_TARGET.")
+        request = embed_service_pb2.EmbedRequest(
+            model=model, texts=[text], task=embed_pb2.EMBED_TASK_QUERY, expected_digest=digest
+        )
+        try:
+            stub: embed_service_pb2_grpc.EmbedServiceAsyncStub = embed_service_pb2_grpc.EmbedServiceStub(self._channel)
+            response = await stub.Embed(request, timeout=_EMBED_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise _embed_error(error) from error
+        return QueryVector(tuple(np.frombuffer(response.vectors.values, dtype="<f4").tolist()))
+
+
+def _embed_error(error: grpc.aio.AioRpcError) -> UndercroftError:
+    reason, metadata = error_reason(error)
+    if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
+        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason)
+    return Unavailable(
+        f"The embed service does not answer ({error.code().name}).",
+        remedy="Start it or wait for it; the lexical preset needs none.",
+        reason="EMBED_UNAVAILABLE",
+    )
+
+
+class QueryEmbedding:
+    """Vectors of one query: each model is asked once, and may be asked before a leg needs its answer."""
+
+    def __init__(self, client: EmbedClient, text: str) -> None:
+        self._client = client
+        self._text = text
+        self._asked: dict[tuple[str, str], asyncio.Task[QueryVector]] = {}
+
+    def ask(self, model_name: str, model_digest: str) -> asyncio.Task[QueryVector]:
+        """Start embedding the query, unless that has been done."""
+        model = (model_name, model_digest)
+        if model not in self._asked:
+            self._asked[model] = asyncio.create_task(self._client.embed_query(*model, self._text))
+        return self._asked[model]
+
+    async def vector(self, model_name: str, model_digest: str) -> QueryVector:
+        return await self.ask(model_name, model_digest)
+
+    async def close(self) -> None:
+        """Drop answers that nobody waits for."""
+        for task in self._asked.values():
+            task.cancel()
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+
+
+class IngestClient:
+    """The ingest service as search uses it."""
+
+    def __init__(self, target: str) -> None:
+        self._channel = open_channel(target) if target else None
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def observe(self, project: str) -> tuple[bool, str]:
+        """Have a project's sources compared with its live generation; return (stale, reason)."""
+        request = index_service_pb2.ObserveProjectRequest(project=project_name(project))
+        try:
+            response = await self._index().ObserveProject(request, timeout=_OBSERVE_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise _ingest_error(error) from error
+        return response.snapshot.stale, response.snapshot.stale_reason
+
+    async def bring_up_to_date(self, project: str, timeout_s: float | None) -> None:
+        """Run an index run to its end; Unavailable when it is not done in time, NotReady when it failed."""
+        request = index_service_pb2.RunIndexRequest(project=project_name(project))
+        try:
+            operation = await self._index().RunIndex(request, timeout=_OBSERVE_TIMEOUT_S)
+            wait = operations_pb2.WaitOperationRequest(name=operation.name)
+            operation = await operations_pb2_grpc.OperationsStub(self._channel).WaitOperation(wait, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise _ingest_error(error) from error
+        if operation.HasField("error"):
+            raise NotReady(
+                f"{project} can't be brought up to date: {operation.error.message}",
+                remedy="Ask with FRESHNESS_STALE_OK for an answer from what is published.",
+                reason="INDEX_RUN_FAILED",
+            )
+
+    async def repair(self, project: str) -> None:
+        """Have the sidecars of a project checked and rebuilt."""
+        request = index_service_pb2.RepairProjectRequest(project=project_name(project))
+        try:
+            await self._index().RepairProject(request, timeout=_REPAIR_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise _ingest_error(error) from error
+
+    def _index(self) -> index_service_pb2_grpc.IndexServiceAsyncStub:
+        if self._channel is None:
+            raise NotReady("No ingest service is configured.", remedy="Set UNDERCROFT_INGEST_TARGET.")
+        return index_service_pb2_grpc.IndexServiceStub(self._channel)
+
+
+def _ingest_error(error: grpc.aio.AioRpcError) -> UndercroftError:
+    return Unavailable(
+        f"The ingest service does not answer ({error.code().name}): {error.details()}",
+        remedy="Ask with FRESHNESS_STALE_OK for an answer from what is published.",
+        reason="INGEST_UNAVAILABLE",
+    )

@@ -1,0 +1,251 @@
+"""Local copies of the sidecars of generations, opened, leased and swapped while queries run.
+
+Readers open only names read from Postgres, and only after size and SHA-256 were checked (DESIGN I2). A generation that
+a query holds stays open until the query is done, whatever is published meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import structlog
+
+from services.core.db import Database
+from services.core.errors import DataLoss, NotReady, UndercroftError
+from services.core.lexical import LexicalIndex
+from services.core.notifications import Notifications
+from services.core.sidecars import SidecarFile, Volume
+from services.core.vectors import VectorIndex
+from services.search import store
+
+log = structlog.get_logger(__name__)
+
+LEXICAL = "lexical"
+DENSE = "dense"
+
+# Generations kept open per project: the live one, and those that page tokens and running queries still read.
+_OPEN_PER_PROJECT = 3
+_RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a method of a generation can't serve, or not in full."""
+
+    state: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGeneration:
+    """A generation with what of it is open. A method that is None is explained in ``problems``."""
+
+    project_id: int
+    number: int
+    files: frozenset[bytes]
+    lexical: LexicalIndex | None
+    dense: VectorIndex | None
+    model_name: str
+    model_digest: str
+    problems: Mapping[str, Problem]
+
+
+class Indexes:
+    """Opens generations on demand, follows what is published, and holds leases on what is open."""
+
+    def __init__(
+        self,
+        database: Database,
+        volume: Volume,
+        local_dir: Path,
+        notifications: Notifications,
+        *,
+        poll_s: float,
+        lease_s: float,
+        repair: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._database = database
+        self._volume = volume
+        self._local = local_dir
+        self._notifications = notifications
+        self._poll_s = poll_s
+        self._lease_s = lease_s
+        self._repair = repair
+        self._holder = f"{socket.gethostname()}:{os.getpid()}"
+        self._open: dict[int, OrderedDict[int, OpenGeneration]] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+        self._repairs: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow publishes and renew leases while the block runs."""
+        # Copies of an earlier process may be half written, and what they are of may be gone.
+        await asyncio.to_thread(shutil.rmtree, self._local, ignore_errors=True)
+        tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._renew_leases())]
+        try:
+            yield
+        finally:
+            for task in (*tasks, *self._repairs):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._repairs, return_exceptions=True)
+
+    async def get(self, project_id: int, generation: int) -> OpenGeneration:
+        """Return a generation, opened now if it is not; NotReady when it is no longer kept."""
+        known = self._known(project_id, generation)
+        if known is not None and not self._is_broken(known):
+            return known
+        return await self._refresh(project_id, generation)
+
+    def _known(self, project_id: int, generation: int) -> OpenGeneration | None:
+        generations = self._open.get(project_id)
+        if generations is None or generation not in generations:
+            return None
+        generations.move_to_end(generation)
+        return generations[generation]
+
+    @staticmethod
+    def _is_broken(opened: OpenGeneration) -> bool:
+        return any(problem.state == "broken" for problem in opened.problems.values())
+
+    async def _refresh(self, project_id: int, generation: int) -> OpenGeneration:
+        """Open a generation, or open it anew when its sidecars were rebuilt; one at a time per project."""
+        async with self._locks.setdefault(project_id, asyncio.Lock()):
+            async with self._database.snapshot() as connection:
+                row = await store.generation_row(connection, project_id, generation)
+                files = await store.sidecars(connection, project_id, generation)
+            if row is None:
+                raise NotReady(
+                    f"Generation {generation} is no longer kept.",
+                    remedy="Ask again without a generation or page token.",
+                    reason="GENERATION_GONE",
+                )
+            known = self._known(project_id, generation)
+            if known is not None and known.files == {file.sha256 for file in files} and not self._is_broken(known):
+                return known
+            await self._lease(((project_id, generation),))
+            opened = await asyncio.to_thread(self._load, project_id, generation, row, files)
+            generations = self._open.setdefault(project_id, OrderedDict())
+            generations[generation] = opened
+            generations.move_to_end(generation)
+            while len(generations) > _OPEN_PER_PROJECT:
+                _, closed = generations.popitem(last=False)
+                await asyncio.to_thread(shutil.rmtree, self._folder(project_id, closed.number), ignore_errors=True)
+        if self._is_broken(opened):
+            self._ask_for_repair(project_id)
+        return opened
+
+    def _load(
+        self, project_id: int, generation: int, row: Mapping[str, object], files: list[SidecarFile]
+    ) -> OpenGeneration:
+        """Copy, check and open the sidecars. What can't be opened becomes a problem of its method only."""
+        folder = self._folder(project_id, generation)
+        problems: dict[str, Problem] = {}
+        degraded = row["degraded"]
+        assert isinstance(degraded, list)
+        for one in degraded:
+            problems[one["method"]] = Problem("degraded", one["reason"], one["remedy"])
+        lexical = dense = None
+        by_method = {method: [file for file in files if file.method == method] for method in (LEXICAL, DENSE)}
+        try:
+            self._fetch(project_id, folder / LEXICAL, by_method[LEXICAL])
+            lexical = LexicalIndex.open(folder / LEXICAL)
+        except UndercroftError as error:
+            problems[LEXICAL] = Problem("broken", error.message, error.remedy)
+        if by_method[DENSE]:
+            try:
+                self._fetch(project_id, folder / DENSE, by_method[DENSE])
+                path = folder / DENSE / by_method[DENSE][0].logical_name
+                dense = VectorIndex.open(path, int(str(row["model_dimensions"])))
+            except UndercroftError as error:
+                problems[DENSE] = Problem("broken", error.message, error.remedy)
+        elif not row["model_name"]:
+            problems[DENSE] = Problem(
+                "absent", "The project has no embedding model.", "Give it one with UpdateProject, and index again."
+            )
+        for method, problem in problems.items():
+            if problem.state == "broken":
+                log.warning("sidecar can't be used", project=project_id, method=method, reason=problem.reason)
+        return OpenGeneration(
+            project_id=project_id,
+            number=generation,
+            files=frozenset(file.sha256 for file in files),
+            lexical=lexical,
+            dense=dense,
+            model_name=str(row["model_name"]),
+            model_digest=str(row["model_digest"]),
+            problems=problems,
+        )
+
+    def _fetch(self, project_id: int, folder: Path, files: list[SidecarFile]) -> None:
+        """Fill a fresh folder with files: linked from an open generation that has the same bytes, else copied."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for file in files:
+            content = self._local / str(project_id) / "content" / file.sha256.hex()
+            if not content.exists():
+                content.parent.mkdir(parents=True, exist_ok=True)
+                self._volume.fetch(file, content)
+            os.link(content, folder / file.logical_name)
+        self._drop_unlinked(project_id)
+
+    def _drop_unlinked(self, project_id: int) -> None:
+        """Remove contents that no generation's folder links to any more."""
+        for content in (self._local / str(project_id) / "content").glob("*"):
+            if content.stat().st_nlink == 1:
+                content.unlink()
+
+    def _folder(self, project_id: int, generation: int) -> Path:
+        return self._local / str(project_id) / str(generation)
+
+    def _ask_for_repair(self, project_id: int) -> None:
+        async def ask() -> None:
+            with contextlib.suppress(UndercroftError):
+                await self._repair(project_id)
+
+        task = asyncio.create_task(ask())
+        self._repairs.add(task)
+        task.add_done_callback(self._repairs.discard)
+
+    async def _follow(self) -> None:
+        """Open what is published, so that the first query finds it open."""
+        while True:
+            seen = self._notifications.count
+            try:
+                async with self._database.transaction() as connection:
+                    live = await store.live_generations(connection)
+                for project_id, generation in live:
+                    with contextlib.suppress(NotReady):
+                        await self._refresh(project_id, generation)
+                await self._close_deleted({project_id for project_id, _ in live})
+            except (psycopg.Error, OSError, DataLoss) as error:
+                log.warning("generations can't be followed", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+            await self._notifications.wait(seen, self._poll_s)
+
+    async def _close_deleted(self, live: set[int]) -> None:
+        for project_id in self._open.keys() - live:
+            del self._open[project_id]
+            await asyncio.to_thread(shutil.rmtree, self._local / str(project_id), ignore_errors=True)
+
+    async def _renew_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_s / 3)
+            held = tuple((project_id, number) for project_id, opened in self._open.items() for number in opened)
+            try:
+                await self._lease(held)
+            except psycopg.Error as error:
+                log.warning("leases can't be renewed", error=str(error))
+
+    async def _lease(self, held: tuple[tuple[int, int], ...]) -> None:
+        async with self._database.transaction() as connection:
+            await store.renew_leases(connection, self._holder, held, self._lease_s)

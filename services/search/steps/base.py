@@ -1,0 +1,102 @@
+"""What a step is, what it is given, and the registry of their names."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import pydantic
+
+from services.core.db import Connection
+from services.core.errors import InvalidArgument
+from services.search.indexes import OpenGeneration
+from services.search.queries import Candidate, Filter, Legs, Ranked, Scope
+
+
+class QueryVectors(Protocol):
+    """Gives the query's vector, as pgvector reads it and as numbers; one call per model and query."""
+
+    async def vector(self, model_name: str, model_digest: str) -> QueryVector: ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVector:
+    """A query's vector, float32."""
+
+    values: tuple[float, ...]
+
+    @property
+    def text(self) -> str:
+        """The vector the way pgvector reads it, exactly."""
+        return "[" + ",".join(map(repr, self.values)) + "]"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What every step is given. ``targets`` are the scopes with their open generations, by project name."""
+
+    text: str
+    terms: Sequence[str]
+    restriction: Filter
+    targets: Sequence[tuple[Scope, OpenGeneration]]
+    connection: Connection
+    vectors: QueryVectors
+
+
+class StepSettings(pydantic.BaseModel):
+    """Settings of a step, checked when its preset is read."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class Step(abc.ABC):
+    """A named step; subclasses register under ``name`` with their ``settings`` class."""
+
+    name: ClassVar[str]
+    settings_class: ClassVar[type[StepSettings]]
+
+    _registry: ClassVar[dict[str, type[Step]]] = {}
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            Step._registry[cls.name] = cls
+
+    def __init__(self, settings: StepSettings) -> None:
+        self.settings = settings
+
+
+class LegStep(Step):
+    """Finds candidates and adds them to the legs, best first, at most as many as it is set to."""
+
+    @abc.abstractmethod
+    async def find(self, query: Query, legs: Legs) -> None: ...
+
+
+class FuseStep(Step):
+    """Makes one ranking of the legs' candidates."""
+
+    @abc.abstractmethod
+    def fuse(self, legs: Mapping[str, Sequence[Candidate]]) -> list[Ranked]: ...
+
+
+def step_names() -> list[str]:
+    return sorted(Step._registry)
+
+
+def build_step(name: str, settings: Mapping[str, object]) -> Step:
+    """Make a step of a preset; InvalidArgument when there is no such step or setting."""
+    kind = Step._registry.get(name)
+    if kind is None:
+        raise InvalidArgument(f"There is no step {name!r}.", remedy=f"Steps are: {', '.join(step_names())}.")
+    try:
+        return kind(kind.settings_class.model_validate(settings))
+    except pydantic.ValidationError as error:
+        raise InvalidArgument(f"Step {name!r} has wrong settings: {error}", remedy="Correct them.") from error
+
+
+def in_order(candidates: Sequence[Candidate], limit: int) -> list[Candidate]:
+    """Return the best candidates in the total order."""
+    return sorted(candidates, key=lambda one: (-one.score, one.id))[:limit]

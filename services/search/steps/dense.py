@@ -1,0 +1,91 @@
+"""The dense leg: quantized candidates, rescored exactly in the statement that hydrates them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+import numpy as np
+import pydantic
+
+from services.core.errors import UndercroftError
+from services.core.vectors import VectorIndex
+from services.search import store
+from services.search.indexes import DENSE, Problem
+from services.search.queries import Candidate, LegReport, Legs, Scope
+from services.search.steps.base import LegStep, Query, QueryVector, StepSettings, in_order
+
+_NO_VECTORS = Problem("absent", "The generation has no vectors.", "Index again while the embed service runs.")
+
+
+class _Settings(StepSettings):
+    candidates: int = pydantic.Field(100, gt=0, le=1000)
+    # Less similar chunks are no evidence. Inner product of normalized vectors.
+    min_score: float = pydantic.Field(0.0, ge=-1, le=1)
+
+
+class Dense(LegStep):
+    """Finds chunks that mean what the query means."""
+
+    name: ClassVar[str] = "dense"
+    settings_class: ClassVar[type[StepSettings]] = _Settings
+
+    async def find(self, query: Query, legs: Legs) -> None:
+        assert isinstance(self.settings, _Settings)
+        found: list[Candidate] = []
+        for scope, opened in query.targets:
+            problem = opened.problems.get(DENSE)
+            if opened.dense is None:
+                # An empty corpus has no vectors and no problem.
+                empty = opened.lexical is not None and len(opened.lexical) == 0
+                problem = problem or (None if empty else _NO_VECTORS)
+                if problem is not None:
+                    report = LegReport(self.name, scope.project, problem.state, problem.reason, problem.remedy)
+                    legs.reports.append(report)
+                continue
+            try:
+                vector = await query.vectors.vector(opened.model_name, opened.model_digest)
+            except UndercroftError as error:
+                legs.reports.append(LegReport(self.name, scope.project, "broken", error.message, error.remedy))
+                continue
+            here = await self._find_in(query, scope, opened.dense, vector, self.settings)
+            found += here
+            state, reason, remedy = (problem.state, problem.reason, problem.remedy) if problem else ("ready", "", "")
+            legs.reports.append(LegReport(self.name, scope.project, state, reason, remedy, len(here)))
+        legs.found[self.name] = in_order(found, self.settings.candidates)
+
+    async def _find_in(
+        self, query: Query, scope: Scope, index: VectorIndex, vector: QueryVector, settings: _Settings
+    ) -> list[Candidate]:
+        """Search one project. A filter that few contents pass is scored whole; else the search is widened until
+        enough candidates pass or none is left."""
+        connection, limit = query.connection, settings.candidates
+        if query.restriction:
+            allowed = await store.allowed_contents(connection, scope, query.restriction)
+            if allowed is not None:
+                scored = await store.score_contents(connection, scope, query.restriction, vector.text, allowed, limit)
+                return self._candidates(scope, scored, settings)
+        wanted = limit
+        values = np.array(vector.values, dtype=np.float32)
+        while True:
+            near = await asyncio.to_thread(index.candidates, values, wanted)
+            ids = near.ids.tolist()
+            scored = await store.score_vectors(connection, scope, query.restriction, vector.text, ids, limit)
+            if len(scored) >= limit or len(ids) == len(index):
+                return self._candidates(scope, scored, settings)
+            wanted *= 4
+
+    @staticmethod
+    def _candidates(scope: Scope, scored: list[tuple[store.Located, float]], settings: _Settings) -> list[Candidate]:
+        return [
+            Candidate(
+                project_id=scope.project_id,
+                project=scope.project,
+                content_id=located.content_id,
+                key=located.key,
+                text_hash=located.text_hash,
+                score=score,
+            )
+            for located, score in scored
+            if score >= settings.min_score
+        ]

@@ -1,0 +1,79 @@
+"""Fusing steps: weighted reciprocal ranks, and weighted interpolation of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import pydantic
+
+from services.search.fusion import (
+    RRF_K,
+    Fused,
+    Leg,
+    Scored,
+    reciprocal_rank_fusion,
+    weighted_score_interpolation,
+)
+from services.search.queries import Candidate, Ranked, ScorePart
+from services.search.steps.base import FuseStep, StepSettings
+
+_Legs = Mapping[str, Sequence[Candidate]]
+
+
+class _RankSettings(StepSettings):
+    weights: dict[str, float]
+    k: float = pydantic.Field(RRF_K, ge=0)
+
+
+class RankFusion(FuseStep):
+    """Weighted reciprocal rank fusion."""
+
+    name: ClassVar[str] = "rrf"
+    settings_class: ClassVar[type[StepSettings]] = _RankSettings
+
+    def fuse(self, legs: _Legs) -> list[Ranked]:
+        assert isinstance(self.settings, _RankSettings)
+        return _ranked(legs, reciprocal_rank_fusion(_weighted(legs, self.settings.weights), k=self.settings.k))
+
+
+class _ScoreSettings(StepSettings):
+    weights: dict[str, float]
+    # Scores that mean no evidence, by leg; the least score among a leg's candidates where none is given.
+    floors: dict[str, float] = pydantic.Field(default_factory=dict)
+
+
+class ScoreInterpolation(FuseStep):
+    """Weighted interpolation of scores, each leg scaled between its floor and its best."""
+
+    name: ClassVar[str] = "wsi"
+    settings_class: ClassVar[type[StepSettings]] = _ScoreSettings
+
+    def fuse(self, legs: _Legs) -> list[Ranked]:
+        assert isinstance(self.settings, _ScoreSettings)
+        weighted = _weighted(legs, self.settings.weights)
+        return _ranked(legs, weighted_score_interpolation(weighted, floors=self.settings.floors))
+
+
+def _weighted(legs: _Legs, weights: Mapping[str, float]) -> list[Leg]:
+    return [
+        Leg(name, weights.get(name, 1.0), [Scored(_identity(one), one.score) for one in found])
+        for name, found in legs.items()
+    ]
+
+
+def _identity(candidate: Candidate) -> str:
+    # Ordered as (project, key): no project id has a NUL.
+    return "\0".join(candidate.id)
+
+
+def _ranked(legs: _Legs, fused: Sequence[Fused]) -> list[Ranked]:
+    candidates = {(name, _identity(one)): one for name, found in legs.items() for one in found}
+    ranked = []
+    for document in fused:
+        own = [(part, candidates[part.leg, document.key]) for part in document.parts]
+        parts = tuple(
+            ScorePart(part.leg, part.rank, part.score, part.share, found.matched_terms) for part, found in own
+        )
+        ranked.append(Ranked(own[0][1], document.score, parts))
+    return ranked

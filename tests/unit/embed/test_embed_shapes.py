@@ -1,0 +1,59 @@
+"""How texts are grouped: a text's padded length depends on nothing but itself."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.embed.shapes import LENGTH_STEP_TOKENS, MOST_ROWS, MOST_TOKENS, batches, bucket_of, rows_of
+
+MAX_LENGTHS = st.sampled_from([100, 128, 250, 256, 512])
+
+
+@st.composite
+def planned(draw: st.DrawFn) -> tuple[list[int], int]:
+    max_length = draw(MAX_LENGTHS)
+    return draw(st.lists(st.integers(1, max_length), max_size=80)), max_length
+
+
+@given(planned())
+def test_every_text_runs_exactly_once_at_the_bucket_of_its_own_length(case: tuple[list[int], int]) -> None:
+    lengths, max_length = case
+    plan = batches(lengths, max_length)
+    assert sorted(index for batch in plan for index in batch.indexes) == list(range(len(lengths)))
+    for batch in plan:
+        for index in batch.indexes:
+            assert batch.bucket == bucket_of(lengths[index], max_length)
+
+
+@given(planned())
+def test_batches_stay_within_the_bounds_that_keep_memory_flat(case: tuple[list[int], int]) -> None:
+    lengths, max_length = case
+    for batch in batches(lengths, max_length):
+        rows = len(batch.indexes)
+        assert rows & (rows - 1) == 0
+        assert rows <= MOST_ROWS
+        assert rows == 1 or rows * batch.bucket <= MOST_TOKENS
+
+
+@given(st.integers(1, 512), MAX_LENGTHS)
+def test_a_bucket_holds_its_text_and_wastes_less_than_one_step(length: int, max_length: int) -> None:
+    length = min(length, max_length)
+    bucket = bucket_of(length, max_length)
+    assert length <= bucket <= max_length
+    assert bucket - length < LENGTH_STEP_TOKENS
+
+
+def test_a_model_of_512_tokens_sees_at_most_a_few_dozen_shapes() -> None:
+    shapes = {
+        (bucket, 1 << power)
+        for bucket in range(LENGTH_STEP_TOKENS, 513, LENGTH_STEP_TOKENS)
+        for power in range(rows_of(bucket).bit_length())
+    }
+    assert len(shapes) <= 96
+
+
+@given(planned())
+def test_texts_run_one_by_one_where_rows_are_not_independent(case: tuple[list[int], int]) -> None:
+    lengths, max_length = case
+    assert all(len(batch.indexes) == 1 for batch in batches(lengths, max_length, most_rows=1))

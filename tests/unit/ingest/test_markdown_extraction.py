@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.ingest.chunks import Extraction, model_input
+from services.ingest.extraction import extract
+from services.ingest.extraction.tokens import estimate_tokens
+from services.ingest.sniffing import split_lines
+
+
+def take(text: str, *, path: str = "docs/guide.md", tokens: int = 254) -> Extraction:
+    return extract(path, text, module="", count_tokens=estimate_tokens, budget_tokens=tokens)
+
+
+def sections(extraction: Extraction) -> list[tuple[str, int, int]]:
+    return [(chunk.title, chunk.start_line, chunk.end_line) for chunk in extraction.chunks]
+
+
+def assert_whole(extraction: Extraction, text: str, tokens: int = 254) -> None:
+    assert not any(note.code == "extractor_failed" for note in extraction.notes), extraction.notes
+    lines = split_lines(text)
+    covered: Counter[int] = Counter()
+    for chunk in extraction.chunks:
+        if chunk.columns is None:
+            assert chunk.text == "\n".join(lines[chunk.start_line - 1 : chunk.end_line])
+            covered.update(range(chunk.start_line, chunk.end_line + 1))
+        else:
+            covered[chunk.start_line] = 1
+        assert estimate_tokens(model_input(chunk.title, chunk.text)) <= tokens
+    for number, line in enumerate(lines, 1):
+        assert covered[number] == 1 or not line.strip(), (number, line)
+        assert covered[number] <= 1
+    assert len({chunk.key for chunk in extraction.chunks}) == len(extraction.chunks)
+
+
+GUIDE = textwrap.dedent("""\
+    ---
+    title: x
+    # not a heading
+    ---
+    Preamble.
+
+    # Guide
+
+    ## Install `now` {#install}
+
+    Text.
+
+    ### Linux
+
+    ```sh
+    # no heading
+    ```
+
+    Mac
+    ---
+
+    Text.
+
+    > # quoted, no heading
+
+    ## Install `now`
+
+    Again.
+    """)
+
+
+def test_sections_carry_the_headings_above_them() -> None:
+    extraction = take(GUIDE)
+    assert sections(extraction) == [
+        ("docs > guide.md", 1, 5),
+        ("Guide > Install now", 7, 11),
+        ("Guide > Install now > Linux", 13, 17),
+        ("Guide > Mac", 19, 24),
+        ("Guide > Install now", 26, 28),
+    ]
+    assert [chunk.key for chunk in extraction.chunks] == [
+        "docs/guide.md",
+        "docs/guide.md#Guide/Install now",
+        "docs/guide.md#Guide/Install now/Linux",
+        "docs/guide.md#Guide/Mac",
+        "docs/guide.md#Guide/Install now~1",
+    ]
+
+
+def test_headings_are_symbols_that_span_what_is_below_them() -> None:
+    found = [(symbol.name, symbol.start_line, symbol.end_line, symbol.summary) for symbol in take(GUIDE).symbols]
+    assert found == [
+        ("Guide", 7, 28, ""),
+        ("Install now", 9, 18, "Text."),
+        ("Linux", 13, 18, "```sh"),
+        ("Mac", 19, 25, "Text."),
+        ("Install now", 26, 28, "Again."),
+    ]
+
+
+def test_a_heading_without_body_joins_its_first_child_and_else_stands_alone() -> None:
+    assert sections(take("# A\n\n## B\n\ntext\n\n## C\n\n## D\n")) == [
+        ("A > B", 1, 5),
+        ("A > C", 7, 7),
+        ("A > D", 9, 9),
+    ]
+
+
+def test_a_document_without_headings_is_its_own_section() -> None:
+    assert sections(take("just\n\ntext\n")) == [("docs > guide.md", 1, 3)]
+
+
+def test_a_large_section_is_split_between_blocks_and_fences_stay_whole_where_they_can() -> None:
+    fence = "```\n" + "one two three\n\n" * 12 + "```"
+    text = "# T\n\n" + "\n\n".join([" ".join(["word"] * 50), fence, " ".join(["word"] * 50), fence, "end"]) + "\n"
+    extraction = take(text)
+    assert len(extraction.chunks) > 1
+    assert_whole(extraction, text)
+    for chunk in extraction.chunks:
+        assert chunk.text.count("```") % 2 == 0
+    assert extraction.chunks[1].title == "T (part 2)"
+
+
+def test_prose_names_symbols_and_files() -> None:
+    text = textwrap.dedent("""\
+        # API
+        Use `Session.get()` of `requests.sessions`, see [usage](../src/app.py#L3 "t") and
+        [web](https://example.org/x) or `src/core/db.py`, `x`, `a b`.
+
+        ```
+        `not.this`
+        ```
+        """)
+    found = [(edge.source, edge.kind.value, edge.target, edge.resolved, edge.line) for edge in take(text).references]
+    assert found == [
+        ("docs/guide.md#API", "mention", "Session.get", False, 2),
+        ("docs/guide.md#API", "mention", "requests.sessions", False, 2),
+        ("docs/guide.md#API", "link", "src/core/db.py", False, 3),
+        ("docs/guide.md#API", "link", "src/app.py", True, 2),
+    ]
+
+
+@pytest.mark.parametrize("target", ["../../etc/passwd", "../..", "/", "#here", "mailto:a@b.c"])
+def test_links_out_of_the_source_are_no_edges(target: str) -> None:
+    assert take(f"[x]({target})\n").references == ()
+
+
+_PARTS = st.sampled_from(
+    [
+        *("# A\n", "## B\n", "### *C*\n", "T\n===\n", "#\n", "#\tT\n", "\x0c# F\n", "\u2028# G\n"),
+        *("text `code.name` more\n", "\n", "> # q\n", "- # l\n", "    # code\n", "[l](x.md)\n", "word " * 90 + "\n"),
+        *("```\n# x\n", "```\n", "| a | b |\n|---|---|\n| 1 | 2 |\n", "<!-- # no\n", "-->\n", "---\n"),
+    ]
+)
+
+
+@settings(deadline=None)
+@given(st.lists(_PARTS, max_size=25).map("".join), st.sampled_from([32, 100, 254]))
+def test_any_document_is_covered_once_within_the_budget(text: str, tokens: int) -> None:
+    assert_whole(take(text, tokens=tokens), text, tokens)
+
+
+def test_our_own_documents_are_covered_once() -> None:
+    root = Path(__file__).parents[3]
+    documents = sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md"))
+    for document in documents:
+        text = document.read_text()
+        assert_whole(take(text), text)
