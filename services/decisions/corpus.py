@@ -30,11 +30,12 @@ _PACKAGE_END = "//"
 
 @dataclass(frozen=True, slots=True)
 class RecordLink:
-    """A link of a decision. ``other`` is the record that it leads to; ``target`` is that one's path, the file of the
-    project that it affects, or what the record says where there is no such record."""
+    """A link of a decision. ``other`` is the record that it leads to, ``other_id`` its id; ``target`` is that one's
+    path, the file of the project that it affects, or what the record says where there is no such record."""
 
     kind: str
     other: FileKey | None
+    other_id: str
     target: str
     partial: bool = False
 
@@ -49,7 +50,8 @@ class Named:
     certain: bool
 
 
-@dataclass(frozen=True, slots=True)
+# Compared by identity: a corpus has each record once.
+@dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """A decision of a generation. ``id`` is its resource id before encoding: its path, if no other package has it."""
 
@@ -72,13 +74,16 @@ class Corpus:
             if file.package in trees:
                 trees[file.package].add(file.path)
         named = {key: _named(decision, trees[key.package]) for key, decision in decisions}
-        links = _relation_links(by_package)
+        shared = Counter(key.path for key, _ in decisions)
+        ids = {
+            key: key.path if shared[key.path] == 1 else f"{key.package}{_PACKAGE_END}{key.path}" for key, _ in decisions
+        }
+        links = _relation_links(by_package, ids)
         for key, _ in decisions:
             links[key] += _affects(named[key], by_package[key.package])
-        shared = Counter(key.path for key, _ in decisions)
         self.records = tuple(
             Record(
-                id=key.path if shared[key.path] == 1 else f"{key.package}{_PACKAGE_END}{key.path}",
+                id=ids[key],
                 key=key,
                 decision=decision,
                 links=tuple(links[key]),
@@ -178,16 +183,19 @@ def _named(decision: Decision, tree: _Tree) -> tuple[Named, ...]:
     return tuple(named)
 
 
-def _relation_links(by_package: Mapping[str, Mapping[str, Decision]]) -> defaultdict[FileKey, list[RecordLink]]:
+def _relation_links(
+    by_package: Mapping[str, Mapping[str, Decision]], ids: Mapping[FileKey, str]
+) -> defaultdict[FileKey, list[RecordLink]]:
     links: defaultdict[FileKey, list[RecordLink]] = defaultdict(list)
     for package, decisions in by_package.items():
         for found in link(list(decisions.values())):
-            resolved = found.resolution is Resolution.RESOLVED
+            other = FileKey(package, found.target) if found.resolution is Resolution.RESOLVED else None
             links[FileKey(package, found.source)].append(
                 RecordLink(
                     kind=found.kind.value,
-                    other=FileKey(package, found.target) if resolved else None,
-                    target=found.target if resolved else found.raw,
+                    other=other,
+                    other_id=ids[other] if other else "",
+                    target=other.path if other else found.raw,
                     partial=found.partial,
                 )
             )
@@ -196,4 +204,4 @@ def _relation_links(by_package: Mapping[str, Mapping[str, Decision]]) -> default
 
 def _affects(named: Iterable[Named], decisions: Mapping[str, Decision]) -> list[RecordLink]:
     paths = {one.text for one in named if one.certain and one.text not in decisions}
-    return [RecordLink(AFFECTS, None, path) for path in sorted(paths)]
+    return [RecordLink(AFFECTS, None, "", path) for path in sorted(paths)]

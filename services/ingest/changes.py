@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.ingest.discovery import Body, DiscoverySettings, Found, discover, read
+from services.ingest.modules import ModuleRoots
 from services.ingest.skips import Skipped, SkipReason
 
 # A file changed this shortly before it was read may change again within the granularity of its file system's clock
@@ -43,14 +44,28 @@ class Candidate:
     new: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """What the live generation has of a file. ``module`` is the dotted name of a Python file."""
+
+    content_hash: bytes
+    module: str
+
+
 @dataclass(slots=True)
 class Changes:
-    """What comparing one source with its live files saw. ``candidates`` are read only as they are taken."""
+    """What comparing one source with its live files saw.
 
+    ``to_read`` are files that may be new or changed; ``renamed`` are those of them whose module has another name than
+    in the live generation, because a package around them came or went.
+    """
+
+    roots: ModuleRoots
     unchanged: int = 0
     deleted: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     to_read: list[Found] = field(default_factory=list)
+    renamed: set[str] = field(default_factory=set)
     hints: dict[str, Hint] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     read: int = 0
@@ -60,30 +75,29 @@ def compare(
     root: Path,
     settings: DiscoverySettings,
     data_dir: Path | None,
-    live: Mapping[str, bytes],
+    live: Mapping[str, LiveFile],
     hints: Mapping[str, Hint],
     must_read: Callable[[str], bool],
 ) -> Changes:
-    """Compare a source with its live files (path to content hash) by names, sizes and times; no body is read.
+    """Compare a source with its live files by names, sizes and times; no body is read.
 
-    ``to_read`` are files that may be new or changed, and those that ``must_read`` asks for.
+    Files that ``must_read`` asks for are listed to be read although nothing else does.
     """
-    changes = Changes()
-    for entry in discover(root, settings, data_dir=data_dir):
-        if isinstance(entry, Skipped):
-            changes.skipped.append(entry)
-            continue
-        changes.seen.add(entry.path)
-        hint = hints.get(entry.path)
-        if (
-            hint is None
-            or (hint.size_bytes, hint.mtime_ns) != (entry.size_bytes, entry.mtime_ns)
-            or must_read(entry.path)
-        ):
+    entries = list(discover(root, settings, data_dir=data_dir))
+    found = [entry for entry in entries if isinstance(entry, Found)]
+    changes = Changes(ModuleRoots.of((entry.path for entry in found), root.name))
+    changes.skipped = [entry for entry in entries if isinstance(entry, Skipped)]
+    changes.seen = {entry.path for entry in found}
+    for entry in found:
+        hint, known = hints.get(entry.path), live.get(entry.path)
+        if known is not None and known.module and known.module != changes.roots.module(entry.path):
+            changes.renamed.add(entry.path)
+        hinted = hint is not None and (hint.size_bytes, hint.mtime_ns) == (entry.size_bytes, entry.mtime_ns)
+        if hint is None or not hinted or entry.path in changes.renamed or must_read(entry.path):
             changes.to_read.append(entry)
         elif hint.skip is not None:
             changes.skipped.append(Skipped(entry.path, SkipReason(hint.skip[0]), hint.skip[1]))
-        elif live.get(entry.path) == hint.content_hash:
+        elif known is not None and known.content_hash == hint.content_hash:
             changes.unchanged += 1
         else:
             changes.to_read.append(entry)
@@ -96,7 +110,7 @@ def read_candidates(
     root: Path,
     settings: DiscoverySettings,
     changes: Changes,
-    live: Mapping[str, bytes],
+    live: Mapping[str, LiveFile],
     hints: Mapping[str, Hint],
     must_extract: Callable[[str], bool],
 ) -> Iterator[Candidate]:
@@ -118,16 +132,17 @@ def read_candidates(
         known = hints.get(found.path)
         same = known is not None and known.content_hash == digest
         hint = _hint(body, digest, known.skip if same and known else None)
-        if not must_extract(found.path):
+        before = live.get(found.path)
+        if not must_extract(found.path) and found.path not in changes.renamed:
             if hint.skip is not None:
                 changes.hints[found.path] = hint
                 changes.skipped.append(Skipped(found.path, SkipReason(hint.skip[0]), hint.skip[1]))
                 continue
-            if live.get(found.path) == digest:
+            if before is not None and before.content_hash == digest:
                 changes.hints[found.path] = hint
                 changes.unchanged += 1
                 continue
-        yield Candidate(found.path, body.data, digest, hint, new=found.path not in live)
+        yield Candidate(found.path, body.data, digest, hint, new=before is None)
 
 
 def count_edited(root: Path, hints: Mapping[str, Hint]) -> int:

@@ -95,6 +95,7 @@ def _staged(source: Source, candidate: Candidate, outcome: Extracted, digest: st
         source=source,
         path=candidate.path,
         language=extraction.language,
+        module=extraction.module,
         content_hash=candidate.content_hash,
         size_bytes=len(candidate.data),
         text=outcome.file.text,

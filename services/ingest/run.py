@@ -19,13 +19,12 @@ from services.core.db import Connection, Database
 from services.core.errors import NotReady, Unavailable, UndercroftError
 from services.core.lexical import FORMAT as LEXICAL_FORMAT
 from services.ingest import changes
-from services.ingest.changes import Candidate, Changes, Hint
+from services.ingest.changes import Candidate, Changes, Hint, LiveFile
 from services.ingest.embedder import Embedder, EmbeddingModel
 from services.ingest.evidence import EVIDENCE_LANGUAGES, Evidence, EvidenceSink
 from services.ingest.extracting import Extracting
-from services.ingest.extraction import language_of
+from services.ingest.extraction import EXTRACTION_VERSION, language_of
 from services.ingest.fingerprint import pipeline_hash
-from services.ingest.modules import ModuleRoots
 from services.ingest.pipeline import Pipeline
 from services.ingest.projects import DECISIONS, DENSE, Degradation, Generation, Project, Source
 from services.ingest.reports import RunReport, Stage
@@ -117,7 +116,7 @@ class IndexRun:
             f"{model.digest}:{model.budget_tokens}" if model else "",
             f"{LEXICAL_FORMAT}:{lexical_text.TOKENIZER_VERSION}",
             "",
-            self._shop.pipeline.raw,
+            f"extraction {EXTRACTION_VERSION}\n".encode() + self._shop.pipeline.raw,
         )
         self.report.generation = project.generation
         self.report.model = project.embedding_model
@@ -165,8 +164,7 @@ class IndexRun:
                     known,
                     (lambda path: True) if scope.verify else scope.must_extract,
                 )
-                roots = ModuleRoots.of(compared.seen, source.root.name)
-                found[source.id] = _SourceState(source, live, known, compared, roots)
+                found[source.id] = _SourceState(source, live, known, compared)
                 stage.items += compared.unchanged + len(compared.to_read) + len(compared.skipped)
             self._count_files(found)
         return found
@@ -198,7 +196,7 @@ class IndexRun:
 
     async def _extract_batch(self, scope: _Scope, state: _SourceState, batch: Sequence[Candidate]) -> None:
         extracted = await self._shop.extracting.extract(
-            state.source, state.roots, batch, scope.model, scope.pipeline_hash
+            state.source, state.changes.roots, batch, scope.model, scope.pipeline_hash
         )
         for candidate in batch:
             skip = extracted.skipped.get(candidate.path)
@@ -212,7 +210,7 @@ class IndexRun:
                     state.changes.deleted.append(candidate.path)
             elif candidate.new:
                 self.report.files_new += 1
-            elif state.live.get(candidate.path) != candidate.content_hash:
+            elif state.live[candidate.path].content_hash != candidate.content_hash:
                 self.report.files_changed += 1
             else:
                 state.changes.unchanged += 1
@@ -378,10 +376,9 @@ class IndexRun:
 @dataclass(frozen=True, slots=True)
 class _SourceState:
     source: Source
-    live: dict[str, bytes]
+    live: dict[str, LiveFile]
     hints: dict[str, Hint]
     changes: Changes
-    roots: ModuleRoots
 
     @property
     def gone(self) -> set[str]:

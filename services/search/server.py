@@ -158,6 +158,29 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
             snapshot=_snapshot(scope),
         )
 
+    async def ListChunks(
+        self, request: search_service_pb2.ListChunksRequest, context: Context
+    ) -> search_service_pb2.ListChunksResponse:
+        limit = _limit(request.page_size, 100, 1000)
+        after, generation = "", 0
+        if request.page_token:
+            position = self._pages.open(request, request.page_token)
+            after, generation = str(position["after"]), int(str(position["generation"]))
+        scope, found = await self._service.list_chunks(
+            parse_project(request.parent),
+            await self._visible(context),
+            _filter(request.filter),
+            after,
+            limit + 1,
+            generation,
+        )
+        token = ""
+        if len(found) > limit:
+            token = self._pages.seal(request, {"after": found[limit - 1].key, "generation": scope.generation})
+        return search_service_pb2.ListChunksResponse(
+            chunks=map(_chunk, found[:limit]), next_page_token=token, snapshot=_snapshot(scope)
+        )
+
     async def ReadFile(
         self, request: search_service_pb2.ReadFileRequest, context: Context
     ) -> search_service_pb2.ReadFileResponse:

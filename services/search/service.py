@@ -171,6 +171,12 @@ class SearchService:
         async with self._one(project, visible, generation) as (connection, scope):
             return scope, *await store.chunk_with_neighbours(connection, scope, key, neighbours)
 
+    async def list_chunks(
+        self, project: str, visible: Visible, restriction: Filter, after: str, limit: int, generation: int
+    ) -> tuple[Scope, list[Chunk]]:
+        async with self._one(project, visible, generation) as (connection, scope):
+            return scope, await store.list_chunks(connection, scope, restriction, after, limit)
+
     async def read_file(
         self, project: str, visible: Visible, path: str, package: str, span: tuple[int, int] | None, generation: int
     ) -> tuple[Scope, str, str, tuple[int, int], int]:

@@ -313,6 +313,19 @@ async def chunk_with_neighbours(
     )
 
 
+async def list_chunks(connection: Connection, scope: Scope, restriction: Filter, after: str, limit: int) -> list[Chunk]:
+    """List chunks by key after a key."""
+    cursor = await connection.execute(
+        f"""
+        SELECT t.title, t.text, c.key, c.kind, c.language, c.qualified_name, c.package, c.path, c.start_line, c.end_line
+        FROM chunks c JOIN contents t ON t.id = c.content_id
+        WHERE {_CHUNK_LIVES} {_where(restriction, "c")} AND c.key > %(after)s ORDER BY c.key LIMIT %(limit)s
+        """,
+        {**_parameters(scope, restriction), "after": after, "limit": limit},
+    )
+    return [_chunk(scope, [row]) for row in await cursor.fetchall()]
+
+
 async def file_text(connection: Connection, scope: Scope, path: str, package: str) -> tuple[str, str]:
     """Return package and text of a file; NotFound when there is none, or several and no package is named."""
     cursor = await connection.execute(

@@ -11,7 +11,10 @@ from services.ingest.chunks import Budget, Extraction, Note, TokenCounter
 from services.ingest.extraction.languages import language_of
 from services.ingest.extraction.text import extract_text
 
-__all__ = ["extract", "language_of"]
+__all__ = ["EXTRACTION_VERSION", "extract", "language_of"]
+
+# Raise when the same file gives other chunks, symbols or references; the next run then extracts everything anew.
+EXTRACTION_VERSION = 1
 
 
 def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, budget_tokens: int) -> Extraction:

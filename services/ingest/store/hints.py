@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from services.core.db import Connection
-from services.ingest.changes import Hint
+from services.ingest.changes import Hint, LiveFile
 
 
-async def live_files(connection: Connection, source_id: int) -> dict[str, bytes]:
-    """Return the content hash of each live file by path."""
+async def live_files(connection: Connection, source_id: int) -> dict[str, LiveFile]:
+    """Return the live files by path."""
     cursor = await connection.execute(
-        "SELECT path, content_hash FROM files WHERE source_id = %s AND died IS NULL", (source_id,)
+        "SELECT path, content_hash, module FROM files WHERE source_id = %s AND died IS NULL", (source_id,)
     )
-    return {row["path"]: bytes(row["content_hash"]) for row in await cursor.fetchall()}
+    return {row["path"]: LiveFile(bytes(row["content_hash"]), row["module"]) for row in await cursor.fetchall()}
 
 
 async def read_hints(connection: Connection, source_id: int) -> dict[str, Hint]:

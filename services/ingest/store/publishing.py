@@ -74,7 +74,7 @@ async def diff_chunks(connection: Connection, project_id: int, run_id: int) -> C
 async def changes_anything(connection: Connection, run_id: int) -> bool:
     """Tell whether publishing the run would change a row of files, chunks, symbols, edges or decisions."""
     checks = [
-        _differs("files", "staged_files", "content_hash, language, package", "AND s.state = 'present'"),
+        _differs("files", "staged_files", "content_hash, language, module, package", "AND s.state = 'present'"),
         _differs(
             "chunks", "staged_chunks", "key, content_id, kind, language, qualified_name, package, start_line, end_line"
         ),
@@ -163,11 +163,13 @@ _MERGE = (
     UPDATE files c SET died = %(generation)s FROM staged_files s
     WHERE s.run_id = %(run)s AND s.source_id = c.source_id AND s.path = c.path AND c.died IS NULL
       AND (s.state = 'deleted'
-           OR (s.content_hash, s.language, s.package) IS DISTINCT FROM (c.content_hash, c.language, c.package))
+           OR (s.content_hash, s.language, s.module, s.package)
+              IS DISTINCT FROM (c.content_hash, c.language, c.module, c.package))
     """,
     """
-    INSERT INTO files (project_id, source_id, package, path, language, content_hash, size_bytes, born)
-    SELECT %(project)s, s.source_id, s.package, s.path, s.language, s.content_hash, s.size_bytes, %(generation)s
+    INSERT INTO files (project_id, source_id, package, path, language, module, content_hash, size_bytes, born)
+    SELECT %(project)s, s.source_id, s.package, s.path, s.language, s.module, s.content_hash, s.size_bytes,
+           %(generation)s
     FROM staged_files s
     WHERE s.run_id = %(run)s AND s.state = 'present'
       AND NOT EXISTS (SELECT FROM files c WHERE c.source_id = s.source_id AND c.path = s.path AND c.died IS NULL)

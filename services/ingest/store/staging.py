@@ -37,6 +37,7 @@ class StagedFile:
     source: Source
     path: str
     language: str
+    module: str
     content_hash: bytes
     size_bytes: int
     text: str
@@ -79,11 +80,11 @@ async def stage_files(connection: Connection, project_id: int, run_id: int, file
             ],
         )
     async with connection.cursor() as cursor:
-        columns = "run_id, source_id, path, state, package, language, content_hash, size_bytes"
+        columns = "run_id, source_id, path, state, package, language, module, content_hash, size_bytes"
         async with cursor.copy(f"COPY staged_files ({columns}) FROM STDIN") as copy:
             for file in files:
                 place = (run_id, file.source.id, file.path, "present", file.source.package)
-                await copy.write_row((*place, file.language, file.content_hash, file.size_bytes))
+                await copy.write_row((*place, file.language, file.module, file.content_hash, file.size_bytes))
     await _stage_chunks(connection, project_id, run_id, files)
     await _stage_symbols(connection, run_id, files)
     await _stage_edges(connection, run_id, files)

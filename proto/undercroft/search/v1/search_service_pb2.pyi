@@ -424,6 +424,76 @@ class GetChunkResponse(_message.Message):
 Global___GetChunkResponse: _TypeAlias = GetChunkResponse  # noqa: Y015
 
 @_typing.final
+class ListChunksRequest(_message.Message):
+    """Asks for a page of chunks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    parent: _builtins.str
+    """Resource name of the project."""
+    page_size: _builtins.int
+    """At most this many; 100 when 0, never more than 1,000."""
+    page_token: _builtins.str
+    """Token of an earlier answer to the same request. All pages are of the generation of the first."""
+    @_builtins.property
+    def filter(self) -> _common_pb2.Filter:
+        """Restricts which chunks to list."""
+
+    def __init__(
+        self,
+        *,
+        parent: _builtins.str = ...,
+        filter: _common_pb2.Filter | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChunksRequest: _TypeAlias = ListChunksRequest  # noqa: Y015
+
+@_typing.final
+class ListChunksResponse(_message.Message):
+    """A page of chunks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token for the next page; empty when there is none."""
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_search_pb2.Hit]:
+        """The chunks, by key. Their scores are 0, and they list no other places."""
+
+    @_builtins.property
+    def snapshot(self) -> _common_pb2.Snapshot:
+        """The generation that the answer was made from."""
+
+    def __init__(
+        self,
+        *,
+        chunks: _abc.Iterable[_search_pb2.Hit] | None = ...,
+        next_page_token: _builtins.str = ...,
+        snapshot: _common_pb2.Snapshot | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "next_page_token", b"next_page_token", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChunksResponse: _TypeAlias = ListChunksResponse  # noqa: Y015
+
+@_typing.final
 class ReadFileRequest(_message.Message):
     """Asks for lines of a file."""
 

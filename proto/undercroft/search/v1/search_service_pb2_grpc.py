@@ -55,6 +55,11 @@ class SearchServiceStub:
                 request_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.GetChunkRequest.SerializeToString,
                 response_deserializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.GetChunkResponse.FromString,
                 _registered_method=True)
+        self.ListChunks = channel.unary_unary(
+                '/undercroft.search.v1.SearchService/ListChunks',
+                request_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksRequest.SerializeToString,
+                response_deserializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksResponse.FromString,
+                _registered_method=True)
         self.ReadFile = channel.unary_unary(
                 '/undercroft.search.v1.SearchService/ReadFile',
                 request_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ReadFileRequest.SerializeToString,
@@ -104,6 +109,13 @@ class SearchServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListChunks(self, request, context):
+        """Lists the chunks of a project, whole, by key: an export, the same for the same sources whatever runs led to it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadFile(self, request, context):
         """Reads lines of an indexed file as they are at a generation.
         """
@@ -147,6 +159,11 @@ def add_SearchServiceServicer_to_server(servicer, server):
                     servicer.GetChunk,
                     request_deserializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.GetChunkRequest.FromString,
                     response_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.GetChunkResponse.SerializeToString,
+            ),
+            'ListChunks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListChunks,
+                    request_deserializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksRequest.FromString,
+                    response_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksResponse.SerializeToString,
             ),
             'ReadFile': grpc.unary_unary_rpc_method_handler(
                     servicer.ReadFile,
@@ -273,6 +290,33 @@ class SearchService:
             '/undercroft.search.v1.SearchService/GetChunk',
             undercroft_dot_search_dot_v1_dot_search__service__pb2.GetChunkRequest.SerializeToString,
             undercroft_dot_search_dot_v1_dot_search__service__pb2.GetChunkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListChunks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/undercroft.search.v1.SearchService/ListChunks',
+            undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksRequest.SerializeToString,
+            undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class SearchServiceStub:
     """Lists what refers to a symbol, or what a symbol refers to."""
     GetChunk: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.GetChunkRequest, _search_service_pb2.GetChunkResponse]
     """Gets a chunk with its neighbours in the file."""
+    ListChunks: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.ListChunksRequest, _search_service_pb2.ListChunksResponse]
+    """Lists the chunks of a project, whole, by key: an export, the same for the same sources whatever runs led to it."""
     ReadFile: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.ReadFileRequest, _search_service_pb2.ReadFileResponse]
     """Reads lines of an indexed file as they are at a generation."""
     ListPresets: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.ListPresetsRequest, _search_service_pb2.ListPresetsResponse]
@@ -61,6 +63,8 @@ class SearchServiceAsyncStub(SearchServiceStub):
     """Lists what refers to a symbol, or what a symbol refers to."""
     GetChunk: _aio.UnaryUnaryMultiCallable[_search_service_pb2.GetChunkRequest, _search_service_pb2.GetChunkResponse]  # type: ignore[assignment]
     """Gets a chunk with its neighbours in the file."""
+    ListChunks: _aio.UnaryUnaryMultiCallable[_search_service_pb2.ListChunksRequest, _search_service_pb2.ListChunksResponse]  # type: ignore[assignment]
+    """Lists the chunks of a project, whole, by key: an export, the same for the same sources whatever runs led to it."""
     ReadFile: _aio.UnaryUnaryMultiCallable[_search_service_pb2.ReadFileRequest, _search_service_pb2.ReadFileResponse]  # type: ignore[assignment]
     """Reads lines of an indexed file as they are at a generation."""
     ListPresets: _aio.UnaryUnaryMultiCallable[_search_service_pb2.ListPresetsRequest, _search_service_pb2.ListPresetsResponse]  # type: ignore[assignment]
@@ -102,6 +106,14 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_search_service_pb2.GetChunkResponse, _abc.Awaitable[_search_service_pb2.GetChunkResponse]]:
         """Gets a chunk with its neighbours in the file."""
+
+    @_abc_1.abstractmethod
+    def ListChunks(
+        self,
+        request: _search_service_pb2.ListChunksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_search_service_pb2.ListChunksResponse, _abc.Awaitable[_search_service_pb2.ListChunksResponse]]:
+        """Lists the chunks of a project, whole, by key: an export, the same for the same sources whatever runs led to it."""
 
     @_abc_1.abstractmethod
     def ReadFile(

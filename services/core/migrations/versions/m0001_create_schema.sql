@@ -144,6 +144,8 @@ CREATE TABLE files (
     package text COLLATE "C" NOT NULL,
     path text COLLATE "C" NOT NULL,
     language text COLLATE "C" NOT NULL,
+    -- Dotted name of a Python file; it may change with the files around it.
+    module text COLLATE "C" NOT NULL,
     content_hash bytea NOT NULL,
     size_bytes bigint NOT NULL,
     born bigint NOT NULL,
@@ -277,6 +279,7 @@ CREATE TABLE staged_files (
     state text NOT NULL CHECK (state IN ('present', 'deleted')),
     package text COLLATE "C" NOT NULL DEFAULT '',
     language text COLLATE "C" NOT NULL DEFAULT '',
+    module text COLLATE "C" NOT NULL DEFAULT '',
     content_hash bytea,
     size_bytes bigint,
     PRIMARY KEY (run_id, source_id, path)

