@@ -26,6 +26,12 @@ down: $(VENV)/.all ## Stop the appliance that `make demo` started
 test: $(VENV)/.dev $(MODEL) ## Run all tests, with the network blocked
 	@ops/test/isolated $(BIN)/python -m pytest $(PYTEST)
 
+.PHONY: egress
+egress: $(VENV)/.dev $(MODEL) ## As root: run the acceptance tests where every attempt to leave the machine is recorded
+	@ops/test/recorded true
+	@! ops/test/recorded $(BIN)/python -c "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('198.51.100.7', 53))" 2>/dev/null
+	@ops/test/recorded $(BIN)/python -m pytest $(PYTEST)
+
 .PHONY: check
 check: $(VENV)/.dev ## Lint, types, import contracts, protos
 	$(BIN)/ruff check .

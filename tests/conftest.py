@@ -1,4 +1,4 @@
-"""No test reaches beyond this machine: a guard over the sockets of this process, besides the namespace of `make test`."""
+"""No test reaches beyond this machine: a guard over this process's sockets, besides the namespace of `make test`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Quality of the retrieval kernel on CoSQA dev: 500 web queries, 6,267 Python functions, one right one for each.
 
-    python ops/bench/cosqa.py --model DIRECTORY [--data DIRECTORY] [--cache DIRECTORY] [--sweep]
+    python ops/bench/cosqa.py --model DIRECTORY [--data DIRECTORY] [--cache DIRECTORY] [--form FORM]... [--sweep]
 
 The legs are those of the search service without its transport: the tantivy index with exact BM25, and the TurboQuant
 file with exact scores from half-precision vectors. Each function is one document: its name, its text, and what is
-embedded, of which ``--sweep`` compares some forms. Every measure is over the first DEPTH hits of a leg (a fused list
+embedded, which ``--form`` chooses; ``--sweep`` prints many weights and depths. Every measure is over the first DEPTH hits of a leg (a fused list
 has up to twice as many); a query whose function is further down counts 0.
 """
 
@@ -68,7 +68,7 @@ FORMS: dict[str, Callable[[Function], str]] = {
     "name + code": lambda function: f"{function.name}\n{function.code}",
     "code": lambda function: function.code,
     "words of name + code": lambda function: f"{' '.join(function.name.split('_')).strip()}\n{function.code}",
-    "path::name + code": lambda function: f"corpus > f{function.id:06d}.{function.name}\n{function.code}",
+    "path + name + code": lambda function: f"corpus > f{function.id:06d}.{function.name}\n{function.code}",
 }
 
 
@@ -188,7 +188,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=default_data())
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "undercroft-cosqa")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--sweep", action="store_true", help="compare forms of the embedded text, weights and depths")
+    parser.add_argument("--form", action="append", choices=list(FORMS), help="what is embedded; may be repeated")
+    parser.add_argument("--sweep", action="store_true", help="compare weights and depths")
     arguments = parser.parse_args()
     functions, queries = read_functions(arguments.data), read_queries(arguments.data)
     model = verify(arguments.model, threads=arguments.threads)
@@ -199,7 +200,7 @@ def main() -> None:
         folder = Path(name)
         words = lexical_rankings(functions, queries, folder)
         by_words = measure("lexical", keys_of(words), queries)
-        for form in FORMS if arguments.sweep else list(FORMS)[:1]:
+        for form in arguments.form or list(FORMS)[:1]:
             print(f"-- embedded: {form}")
             found = embed(model, [FORMS[form](function) for function in functions], Purpose.PASSAGE, arguments.cache)
             meaning = dense_rankings(found, asked, folder)

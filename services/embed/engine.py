@@ -95,6 +95,12 @@ class Engine:
                 f"The graph takes {', '.join(sorted(names))}, not {' and '.join(_INPUTS)}.",
                 remedy="Prepare the model again with this release.",
             )
+        width = graph.outputs[0].get_partial_shape()[-1]
+        if width != recipe.dimensions:
+            raise DataLoss(
+                f"The graph gives vectors of {width} dimensions, its recipe says {recipe.dimensions}.",
+                remedy="Prepare the model again.",
+            )
         self.recipe = recipe
         self.threads = threads
         self._tokenizer = tokenizer

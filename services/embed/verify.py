@@ -127,10 +127,9 @@ def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:
     for probe in manifest.probes:
         embedded = engine.embed([probe.text], probe.purpose)
         vector = embedded.vectors[0]
-        if vector.shape != (engine.recipe.dimensions,) or probe.vector.shape != vector.shape:
+        if probe.vector.shape != vector.shape:
             raise DataLoss(
-                f"The model gives {vector.shape[0]} dimensions, its recipe says {engine.recipe.dimensions} "
-                f"and its probes have {probe.vector.shape[0]}.",
+                f"The model gives {vector.shape[0]} dimensions, its probes have {probe.vector.shape[0]}.",
                 remedy="Prepare the model again.",
             )
         norm = float(np.linalg.norm(vector))

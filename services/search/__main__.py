@@ -18,8 +18,8 @@ from services.core.grpc import serve
 from services.core.notifications import GENERATIONS, Notifications
 from services.core.pages import PageTokens, load_key
 from services.core.sidecars import Volume
+from services.core.snapshots import resolve
 from services.core.telemetry import configure_logging
-from services.search import store
 from services.search.clients import EmbedClient, IngestClient
 from services.search.indexes import Indexes
 from services.search.pipeline import load_presets
@@ -47,7 +47,7 @@ async def main() -> None:
 
         async def repair(project_id: int) -> None:
             async with database.snapshot() as connection:
-                scopes = await store.resolve(connection, [], Visible(frozenset({project_id})))
+                scopes = await resolve(connection, [], Visible(frozenset({project_id})))
             for scope in scopes:
                 await ingest.repair(scope.project)
 

@@ -99,14 +99,12 @@ class Indexes:
                 task.cancel()
             await asyncio.gather(*tasks, *self._repairs, return_exceptions=True)
 
-    async def get(self, project_id: int, generation: int) -> OpenGeneration:
-        """Return a generation, opened now if it is not; NotReady when it is no longer kept."""
-        known = self._known(project_id, generation)
-        if known is not None and not self._is_broken(known):
-            return known
-        return await self._refresh(project_id, generation)
+    def known(self, project_id: int, generation: int) -> OpenGeneration | None:
+        """Return a generation that is open and whole."""
+        opened = self._opened(project_id, generation)
+        return None if opened is None or self._is_broken(opened) else opened
 
-    def _known(self, project_id: int, generation: int) -> OpenGeneration | None:
+    def _opened(self, project_id: int, generation: int) -> OpenGeneration | None:
         generations = self._open.get(project_id)
         if generations is None or generation not in generations:
             return None
@@ -117,8 +115,11 @@ class Indexes:
     def _is_broken(opened: OpenGeneration) -> bool:
         return any(problem.state == "broken" for problem in opened.problems.values())
 
-    async def _refresh(self, project_id: int, generation: int) -> OpenGeneration:
-        """Open a generation, or open it anew when its sidecars were rebuilt; one at a time per project."""
+    async def open(self, project_id: int, generation: int) -> OpenGeneration:
+        """Open a generation, or open it anew when its sidecars were rebuilt; NotReady when it is no longer kept.
+
+        One at a time per project. What can't be used of it is among its problems, and ingest is asked for repair.
+        """
         async with self._locks.setdefault(project_id, asyncio.Lock()):
             async with self._database.snapshot() as connection:
                 row = await store.generation_row(connection, project_id, generation)
@@ -129,8 +130,8 @@ class Indexes:
                     remedy="Ask again without a generation or page token.",
                     reason="GENERATION_GONE",
                 )
-            known = self._known(project_id, generation)
-            if known is not None and known.files == {file.sha256 for file in files} and not self._is_broken(known):
+            known = self.known(project_id, generation)
+            if known is not None and known.files == {file.sha256 for file in files}:
                 return known
             await self._lease(((project_id, generation),))
             opened = await asyncio.to_thread(self._load, project_id, generation, row, files)
@@ -225,7 +226,7 @@ class Indexes:
                     live = await store.live_generations(connection)
                 for project_id, generation in live:
                     with contextlib.suppress(NotReady):
-                        await self._refresh(project_id, generation)
+                        await self.open(project_id, generation)
                 await self._close_deleted({project_id for project_id, _ in live})
             except (psycopg.Error, OSError, DataLoss) as error:
                 log.warning("generations can't be followed", error=str(error))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+
+from services.core.snapshots import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,26 +19,6 @@ class Filter:
 
     def __bool__(self) -> bool:
         return bool(self.packages or self.path_globs or self.languages or self.kinds)
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """The last comparison of the sources with the live generation."""
-
-    observed_at: datetime
-    stale: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """A project and the generation of it that a query reads."""
-
-    project_id: int
-    project: str
-    generation: int
-    published_at: datetime | None
-    observation: Observation | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 import grpc.aio
-from google.protobuf import timestamp_pb2
 from undercroft.common.v1 import common_pb2
 from undercroft.search.v1 import search_pb2, search_service_pb2, search_service_pb2_grpc
 
@@ -16,8 +14,9 @@ from services.core.errors import InvalidArgument, Unimplemented
 from services.core.grpc import metadata_of, remaining_s
 from services.core.names import parse_project, project_name
 from services.core.pages import PageTokens
+from services.core.snapshots import snapshot_message
 from services.search import service as use_cases
-from services.search.queries import Answer, Chunk, Filter, Hint, Hit, LegReport, Place, Reference, Scope, Symbol
+from services.search.queries import Answer, Chunk, Filter, Hint, Hit, LegReport, Place, Reference, Symbol
 from services.search.service import SearchQuery, SearchService
 
 _FRESHNESS = {
@@ -105,7 +104,7 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
                 request, {"after": [place.project, last.qualified_name, place.path, place.start_line]}
             )
         return search_service_pb2.ListSymbolsResponse(
-            symbols=map(_symbol, found[:limit]), next_page_token=token, snapshots=map(_snapshot, scopes)
+            symbols=map(_symbol, found[:limit]), next_page_token=token, snapshots=map(snapshot_message, scopes)
         )
 
     async def ListReferences(
@@ -137,7 +136,7 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
             references=map(_reference, found[:limit]),
             next_page_token=token,
             symbols=map(_symbol, symbols),
-            snapshots=map(_snapshot, scopes),
+            snapshots=map(snapshot_message, scopes),
             hints=hints,
         )
 
@@ -155,7 +154,7 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
             chunk=_chunk(chunk),
             before=map(_chunk, before),
             after=map(_chunk, after),
-            snapshot=_snapshot(scope),
+            snapshot=snapshot_message(scope),
         )
 
     async def ListChunks(
@@ -178,7 +177,7 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
         if len(found) > limit:
             token = self._pages.seal(request, {"after": found[limit - 1].key, "generation": scope.generation})
         return search_service_pb2.ListChunksResponse(
-            chunks=map(_chunk, found[:limit]), next_page_token=token, snapshot=_snapshot(scope)
+            chunks=map(_chunk, found[:limit]), next_page_token=token, snapshot=snapshot_message(scope)
         )
 
     async def ReadFile(
@@ -199,7 +198,7 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
             place=_place(Place(scope.project, package, request.path, first, last)),
             line_count=line_count,
             truncated=last < wanted,
-            snapshot=_snapshot(scope),
+            snapshot=snapshot_message(scope),
         )
 
     async def ListPresets(
@@ -247,26 +246,6 @@ def _filter(message: common_pb2.Filter) -> Filter:
         path_globs=tuple(message.path_globs),
         languages=tuple(message.languages),
         kinds=tuple(message.kinds),
-    )
-
-
-def _time(moment: datetime | None) -> timestamp_pb2.Timestamp | None:
-    if moment is None:
-        return None
-    stamp = timestamp_pb2.Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp
-
-
-def _snapshot(scope: Scope) -> common_pb2.Snapshot:
-    observation = scope.observation
-    return common_pb2.Snapshot(
-        project=project_name(scope.project),
-        generation=scope.generation,
-        publish_time=_time(scope.published_at),
-        stale=observation.stale if observation else False,
-        stale_reason=observation.reason if observation else "",
-        observe_time=_time(observation.observed_at) if observation else None,
     )
 
 
@@ -325,7 +304,7 @@ def _answer(answer: Answer, token: str) -> search_service_pb2.SearchResponse:
     return search_service_pb2.SearchResponse(
         hits=map(_hit, answer.hits),
         next_page_token=token,
-        snapshots=map(_snapshot, answer.scopes),
+        snapshots=map(snapshot_message, answer.scopes),
         legs=map(_leg, answer.legs),
         hints=_hints(answer.hints),
         preset=answer.preset,

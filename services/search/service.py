@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from services.core import text
 from services.core.authorization import Visible
 from services.core.db import Connection, Database
 from services.core.errors import InvalidArgument, NotReady
+from services.core.snapshots import Scope, at_generation, resolve
 from services.search import pipeline, store
 from services.search.clients import EmbedClient, IngestClient, QueryEmbedding
 from services.search.indexes import Indexes, OpenGeneration
 from services.search.pipeline import Preset, Ranking
-from services.search.queries import Answer, Chunk, Filter, Hint, Hit, Ranked, Reference, Scope, Symbol
+from services.search.queries import Answer, Chunk, Filter, Hint, Hit, Ranked, Reference, Symbol
 from services.search.steps.base import Query
 
 STALE_OK, WAIT, REQUIRE_FRESH = "stale_ok", "wait", "require_fresh"
@@ -82,17 +83,15 @@ class SearchService:
                 remedy=f"Presets are: {', '.join(self.presets)}.",
                 reason="PRESET_NOT_FOUND",
             )
-        scopes = await self._scopes(asked)
-        targets = [(scope, await self._open(scope)) for scope in scopes if scope.generation]
+        if asked.freshness != STALE_OK:
+            await self._freshen(asked)
         embedding = QueryEmbedding(self._embed, asked.text)
-        if any(leg.name == "dense" for leg in preset.legs):
-            for _, opened in targets:
-                if opened.dense is not None:
-                    embedding.ask(opened.model_name, opened.model_digest)
         try:
-            async with self._database.snapshot(asked.timeout_s) as connection:
-                for scope in scopes:
-                    await store.check_kept(connection, scope)
+            async with self._reading(asked) as (connection, scopes, targets):
+                if any(leg.name == "dense" for leg in preset.legs):
+                    for _, opened in targets:
+                        if opened.dense is not None:
+                            embedding.ask(opened.model_name, opened.model_digest)
                 terms = text.query_tokens(asked.text)
                 query = Query(asked.text, terms, asked.restriction, targets, connection, embedding)
                 ranking = await pipeline.run(preset, query)
@@ -113,11 +112,10 @@ class SearchService:
             total_us=round((time.perf_counter() - start) * 1e6),
         )
 
-    async def _scopes(self, asked: SearchQuery) -> list[Scope]:
-        """Resolve projects and generations, and see to the freshness that was asked for."""
-        scopes = await self._resolve(asked)
-        if asked.freshness == STALE_OK:
-            return scopes
+    async def _freshen(self, asked: SearchQuery) -> None:
+        """Have the projects of a query compared with their sources, and bring up to date or refuse stale ones."""
+        async with self._database.snapshot(asked.timeout_s) as connection:
+            scopes = await resolve(connection, asked.projects, asked.visible)
         for scope in scopes:
             stale, reason = await self._ingest.observe(scope.project)
             if stale and asked.freshness == REQUIRE_FRESH:
@@ -129,18 +127,31 @@ class SearchService:
             if stale:
                 left_s = None if asked.timeout_s is None else max(0.1, asked.timeout_s - _ANSWER_RESERVE_S)
                 await self._ingest.bring_up_to_date(scope.project, left_s)
-        return await self._resolve(asked)
 
-    async def _resolve(self, asked: SearchQuery) -> list[Scope]:
-        async with self._database.snapshot(asked.timeout_s) as connection:
-            scopes = await store.resolve(connection, asked.projects, asked.visible)
-        return [
-            replace(scope, generation=asked.generations[scope.project]) if scope.project in asked.generations else scope
-            for scope in scopes
-        ]
-
-    async def _open(self, scope: Scope) -> OpenGeneration:
-        return await self._indexes.get(scope.project_id, scope.generation)
+    @contextlib.asynccontextmanager
+    async def _reading(
+        self, asked: SearchQuery
+    ) -> AsyncIterator[tuple[Connection, list[Scope], list[tuple[Scope, OpenGeneration]]]]:
+        """Open a snapshot whose generations are all open; what is not is opened outside of it, then looked at anew."""
+        opened: dict[tuple[int, int], OpenGeneration] = {}
+        while True:
+            async with self._database.snapshot(asked.timeout_s) as connection:
+                scopes = await resolve(connection, asked.projects, asked.visible)
+                for place, scope in enumerate(scopes):
+                    if scope.project in asked.generations:
+                        scopes[place] = await at_generation(connection, scope, asked.generations[scope.project])
+                wanted = [scope for scope in scopes if scope.generation]
+                for scope in wanted:
+                    known = self._indexes.known(scope.project_id, scope.generation)
+                    if known is not None:
+                        opened[scope.project_id, scope.generation] = known
+                missing = [scope for scope in wanted if (scope.project_id, scope.generation) not in opened]
+                if not missing:
+                    yield connection, scopes, [(s, opened[s.project_id, s.generation]) for s in wanted]
+                    return
+            for scope in missing:
+                generation = await self._indexes.open(scope.project_id, scope.generation)
+                opened[scope.project_id, scope.generation] = generation
 
     @staticmethod
     async def _chunks(
@@ -159,11 +170,8 @@ class SearchService:
     async def _one(self, project: str, visible: Visible, generation: int) -> AsyncIterator[tuple[Connection, Scope]]:
         """Open a snapshot on one project, at a generation or at the live one."""
         async with self._database.snapshot() as connection:
-            (scope,) = await store.resolve(connection, [project], visible)
-            if generation:
-                scope = replace(scope, generation=generation)
-            await store.check_kept(connection, scope)
-            yield connection, scope
+            (scope,) = await resolve(connection, [project], visible)
+            yield connection, await at_generation(connection, scope, generation or scope.generation)
 
     async def get_chunk(
         self, project: str, visible: Visible, key: str, generation: int, neighbours: int
@@ -214,7 +222,7 @@ class SearchService:
         _check_name(name)
         found: list[Symbol] = []
         async with self._database.snapshot() as connection:
-            scopes = await store.resolve(connection, projects, visible)
+            scopes = await resolve(connection, projects, visible)
             for scope in scopes:
                 if scope.project < after[0] or len(found) >= limit:
                     continue
@@ -241,7 +249,7 @@ class SearchService:
         found: list[Reference] = []
         skip = offset
         async with self._database.snapshot() as connection:
-            scopes = await store.resolve(connection, projects, visible)
+            scopes = await resolve(connection, projects, visible)
             for scope in scopes:
                 here = await store.symbols(connection, scope, Filter(), name, ("", "", 0), 100)
                 definitions += here

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.core.authorization import Visible, no_such_project
 from services.core.db import Connection
-from services.core.errors import NotFound, NotReady
+from services.core.errors import NotFound
 from services.core.sidecars import SidecarFile
-from services.search.queries import Chunk, Filter, Observation, Place, Reference, Scope, Symbol
+from services.core.snapshots import Scope
+from services.search.queries import Chunk, Filter, Place, Reference, Symbol
 
 # Fewer matching contents than this are searched exactly, through an allowlist, instead of widening the search.
 ALLOWLIST_LIMIT = 4096
@@ -28,52 +28,6 @@ _CONDITIONS = {
     "languages": "{0}.language = ANY(%(languages)s)",
     "kinds": "{0}.kind = ANY(%(kinds)s)",
 }
-
-
-async def resolve(connection: Connection, names: Sequence[str], visible: Visible) -> list[Scope]:
-    """Return the named projects, or all visible ones, by name, each with its live generation. Unknown ones fail."""
-    cursor = await connection.execute(
-        """
-        SELECT p.id, p.name, p.generation, g.published_at, o.observed_at, o.stale, o.reason
-        FROM projects p
-        LEFT JOIN generations g ON g.project_id = p.id AND g.number = p.generation
-        LEFT JOIN observations o ON o.project_id = p.id
-        WHERE (%(visible)s::bigint[] IS NULL OR p.id = ANY(%(visible)s))
-          AND (%(names)s::text[] IS NULL OR p.name = ANY(%(names)s))
-        ORDER BY p.name
-        """,
-        {"visible": visible.sql(), "names": list(names) or None},
-    )
-    rows = await cursor.fetchall()
-    known = {row["name"] for row in rows}
-    for name in names:
-        if name not in known:
-            raise no_such_project(name)
-    return [
-        Scope(
-            row["id"],
-            row["name"],
-            row["generation"],
-            row["published_at"],
-            Observation(row["observed_at"], row["stale"], row["reason"]) if row["observed_at"] else None,
-        )
-        for row in rows
-    ]
-
-
-async def check_kept(connection: Connection, scope: Scope) -> None:
-    """Fail with NotReady when the generation has been swept."""
-    if scope.generation == 0:
-        return
-    cursor = await connection.execute(
-        "SELECT FROM generations WHERE project_id = %s AND number = %s", (scope.project_id, scope.generation)
-    )
-    if await cursor.fetchone() is None:
-        raise NotReady(
-            f"Generation {scope.generation} of {scope.project} is no longer kept.",
-            remedy="Ask again without a generation or page token.",
-            reason="GENERATION_GONE",
-        )
 
 
 async def generation_row(connection: Connection, project_id: int, generation: int) -> dict[str, Any] | None:

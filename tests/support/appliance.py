@@ -17,7 +17,6 @@ from pathlib import Path
 import grpc
 import psycopg
 from google.longrunning import operations_pb2
-
 from undercroft.client import Client
 from undercroft.ingest.v1 import index_run_pb2, index_service_pb2, project_pb2, project_service_pb2
 from undercroft.search.v1 import search_pb2, search_service_pb2

@@ -17,6 +17,7 @@ import mmap
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -164,10 +165,13 @@ class ForwardFile:
 
     def documents(self, rows: Indices) -> Iterator[tuple[int, dict[str, int]]]:
         """Yield the id and the weighted counts of each of ``rows``, as they were added."""
+        ends = self.term_offsets.tolist()
+        text = bytes(self.text)
+        terms = [text[start:end].decode() for start, end in pairwise(ends)]
         for row in rows.tolist():
             span = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
-            pairs = zip(self.entry_terms[span].tolist(), self.entry_counts[span].tolist(), strict=True)
-            yield int(self.ids[row]), {self.term(number): count for number, count in pairs}
+            mine = map(terms.__getitem__, self.entry_terms[span].tolist())
+            yield int(self.ids[row]), dict(zip(mine, self.entry_counts[span].tolist(), strict=True))
 
     def _term_bytes(self, number: int) -> bytes:
         return bytes(self.text[int(self.term_offsets[number]) : int(self.term_offsets[number + 1])])

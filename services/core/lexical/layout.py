@@ -124,6 +124,14 @@ def schema() -> tantivy.Schema:
     return builder.build()
 
 
+def open_tantivy(directory: Path) -> tantivy.Index:
+    """Open tantivy's part of an index."""
+    index = tantivy.Index.open(str(directory))
+    # Its default follows the directory from a thread, which leaves lock files in folders that others remove.
+    index.config_reader(reload_policy="manual")
+    return index
+
+
 def tantivy_files(directory: Path) -> list[str]:
     """Return the names of the files that tantivy's current commit needs."""
     meta = json.loads((directory / TANTIVY_META_FILE).read_text(encoding="utf-8"))

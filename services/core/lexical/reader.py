@@ -14,7 +14,7 @@ import tantivy
 
 from services.core.errors import InvalidArgument
 from services.core.lexical.forward import Indices
-from services.core.lexical.layout import ROW_BITS, ROW_FIELD, State, damaged, read_state
+from services.core.lexical.layout import ROW_BITS, ROW_FIELD, State, damaged, open_tantivy, read_state
 from services.core.lexical.query import Query, frequency, prepare, read_approximate, sort_terms
 from services.core.lexical.scoring import Floats, Statistics, contributions, totals
 from services.core.lexical.segment import Ids, Mask, OpenSegment
@@ -74,7 +74,7 @@ class LexicalIndex:
             length_total=sum(segment.length_total for segment in self._segments),
         )
         try:
-            index = tantivy.Index.open(str(directory))
+            index = open_tantivy(directory)
             self._schema = index.schema
             self._searcher = index.searcher()
         except (ValueError, OSError) as error:

@@ -90,7 +90,8 @@ class ApproximateStatistics:
     def boost(self, idf: float, frequency: int) -> float | None:
         """Return the factor that turns tantivy's idf of a term into ``idf``; None where tantivy's rounds to zero."""
         # Step by step as tantivy does it: the sum rounds coarsely where the term is in nearly every document.
-        odds = np.float32(np.float32(self.documents - frequency) + np.float32(0.5)) / np.float32(frequency + 0.5)
+        half = np.float32(0.5)
+        odds = (np.float32(self.documents - frequency) + half) / (np.float32(frequency) + half)
         approximate = float(np.log(np.float32(1.0) + odds))
         return idf / approximate if approximate > 0.0 else None
 

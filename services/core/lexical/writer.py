@@ -24,6 +24,7 @@ from services.core.lexical.layout import (
     Segment,
     State,
     index_files,
+    open_tantivy,
     read_state,
     schema,
     tantivy_files,
@@ -159,7 +160,7 @@ def _append(
     heap_bytes: int = _DELTA_HEAP_BYTES,
 ) -> list[Segment]:
     """Commit dead rows and new documents to tantivy, and write the forward file of the new ones."""
-    index = tantivy.Index.open(str(directory))
+    index = open_tantivy(directory)
     # One thread, so that a batch becomes one segment, which is what keeps the number of segments ours to decide.
     writer = index.writer(heap_size=heap_bytes, num_threads=1)
     forward = ForwardBuilder()

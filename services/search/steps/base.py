@@ -11,8 +11,9 @@ import pydantic
 
 from services.core.db import Connection
 from services.core.errors import InvalidArgument
+from services.core.snapshots import Scope
 from services.search.indexes import OpenGeneration
-from services.search.queries import Candidate, Filter, Legs, Ranked, Scope
+from services.search.queries import Candidate, Filter, Legs, Ranked
 
 
 class QueryVectors(Protocol):

@@ -9,10 +9,11 @@ import numpy as np
 import pydantic
 
 from services.core.errors import UndercroftError
+from services.core.snapshots import Scope
 from services.core.vectors import VectorIndex
 from services.search import store
 from services.search.indexes import DENSE, Problem
-from services.search.queries import Candidate, LegReport, Legs, Scope
+from services.search.queries import Candidate, LegReport, Legs
 from services.search.steps.base import LegStep, Query, QueryVector, StepSettings, in_order
 
 _NO_VECTORS = Problem("absent", "The generation has no vectors.", "Index again while the embed service runs.")

@@ -8,9 +8,10 @@ from typing import ClassVar
 import pydantic
 
 from services.core.lexical import LexicalHit, LexicalIndex
+from services.core.snapshots import Scope
 from services.search import store
 from services.search.indexes import LEXICAL, Problem
-from services.search.queries import Candidate, LegReport, Legs, Scope
+from services.search.queries import Candidate, LegReport, Legs
 from services.search.steps.base import LegStep, Query, StepSettings, in_order
 
 _UNAVAILABLE = Problem("broken", "The lexical index is not open.", "Repair it with `undercroft repair`.")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import uuid
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,18 +32,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresForTe
 
 
 @pytest.fixture(scope="session")
-def migrated(postgres: PostgresForTests) -> str:
-    """Name of a database with the schema and no rows, to copy from."""
+def database_url(postgres: PostgresForTests) -> str:
+    """One database for all tests: each has projects of its own."""
     url = postgres.create_database()
     migrate(url)
-    return url.rpartition("/")[2]
-
-
-@pytest.fixture
-def database_url(postgres: PostgresForTests, migrated: str) -> Iterator[str]:
-    url = postgres.create_database(migrated)
-    yield url
-    postgres.drop_database(url)
+    return url
 
 
 @dataclass
@@ -54,9 +48,7 @@ class Server:
     decisions: decision_service_pb2_grpc.DecisionServiceAsyncStub
     evidence: evidence_internal_service_pb2_grpc.EvidenceInternalServiceAsyncStub
 
-    async def stage(
-        self, run: Run, files: Mapping[str, str], *, source_id: int | None = None
-    ) -> list[tuple[int, str]]:
+    async def stage(self, run: Run, files: Mapping[str, str], *, source_id: int | None = None) -> list[tuple[int, str]]:
         """Send files of a run as ingest does; return (source id, path) of the records."""
         source_id = run.project.source_id if source_id is None else source_id
         request = evidence_pb2.StageEvidenceRequest(
@@ -94,7 +86,7 @@ async def serving(database_url: str, search_target: str = "") -> AsyncIterator[S
         await database.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 async def server(database_url: str) -> AsyncIterator[Server]:
     async with serving(database_url) as running:
         yield running
@@ -114,7 +106,7 @@ class Project:
     """A project whose index runs are played by the test in SQL: what ingest does around the decisions service."""
 
     url: str
-    name: str
+    name: str = field(default_factory=lambda: f"shop-{uuid.uuid4().hex[:12]}")
     id: int = 0
     source_ids: dict[str, int] = field(default_factory=dict)
 
@@ -190,8 +182,9 @@ class Project:
             )
             session.execute(
                 """
-                INSERT INTO files (project_id, source_id, package, path, language, content_hash, size_bytes, born)
-                SELECT %s, source_id, package, path, '', content_hash, 0, %s FROM staged_files
+                INSERT INTO files (project_id, source_id, package, path, language, module, content_hash, size_bytes,
+                                   born)
+                SELECT %s, source_id, package, path, '', '', content_hash, 0, %s FROM staged_files
                 WHERE run_id = %s AND state = 'present'
                 """,
                 (self.id, generation, run.id),
@@ -218,7 +211,7 @@ class Project:
 
 @pytest.fixture
 def project(database_url: str) -> Project:
-    return Project(database_url, "shop")
+    return Project(database_url)
 
 
 async def index(server: Server, project: Project, files: Mapping[str, str | None], *, package: str = "main") -> int:

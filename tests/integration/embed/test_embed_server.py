@@ -1,0 +1,301 @@
+"""The real server with the real model, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from undercroft.embed.v1 import (
+    embed_pb2,
+    embed_service_pb2,
+    embed_service_pb2_grpc,
+    model_service_pb2,
+    model_service_pb2_grpc,
+)
+
+from services.core.grpc import error_reason, open_channel
+from services.embed.preparation import PreparedModel
+from tests.integration.embed.conftest import REAL_MODEL, Server
+
+if TYPE_CHECKING:
+    from undercroft.embed.v1.embed_service_pb2_grpc import EmbedServiceAsyncStub as Stub
+
+Start = Callable[..., AbstractContextManager[Server]]
+QUERY, PASSAGE = embed_pb2.EMBED_TASK_QUERY, embed_pb2.EMBED_TASK_PASSAGE
+
+
+@pytest.fixture(scope="module")
+def server(real_model: Path, start_server: Start) -> Iterator[Server]:
+    with start_server(real_model.parent, preload_models=REAL_MODEL, max_texts=256) as running:
+        yield running
+
+
+@pytest.fixture
+async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
+    async with open_channel(server.target) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stub(channel: grpc.aio.Channel) -> Stub:
+    return embed_service_pb2_grpc.EmbedServiceStub(channel)
+
+
+def request(
+    texts: list[str], model: str = REAL_MODEL, task: embed_pb2.EmbedTask.ValueType = PASSAGE, digest: str = ""
+) -> embed_service_pb2.EmbedRequest:
+    return embed_service_pb2.EmbedRequest(model=model, texts=texts, task=task, expected_digest=digest)
+
+
+def rows(response: embed_service_pb2.EmbedResponse) -> npt.NDArray[np.float32]:
+    packed = response.vectors
+    return np.frombuffer(packed.values, dtype="<f4").reshape(packed.count, packed.dimensions)
+
+
+def bits(response: embed_service_pb2.EmbedResponse) -> list[bytes]:
+    return [row.tobytes() for row in rows(response)]
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    """Distinct texts of many lengths: pieces of a module of the standard library."""
+    lines = Path(shutil.__file__).read_text(encoding="utf-8").splitlines()
+    generator = random.Random(11)
+    starts = generator.sample(range(len(lines) - 40), 24)
+    return ["\n".join(lines[start : start + generator.randrange(1, 14)]) + f"\n# {start}" for start in starts]
+
+
+async def test_alone_in_bulk_shuffled_and_among_concurrent_callers_are_bit_identical(
+    stub: Stub, texts: list[str]
+) -> None:
+    alone = {text: bits(await stub.Embed(request([text])))[0] for text in texts}
+    assert len(set(alone.values())) == len(texts)
+    assert bits(await stub.Embed(request(texts))) == [alone[text] for text in texts]
+    generator = random.Random(5)
+    orders = [generator.sample(texts, generator.randrange(8, len(texts))) for _ in range(4)]
+    answers = await asyncio.gather(*(stub.Embed(request(order)) for order in orders))
+    for order, answer in zip(orders, answers, strict=True):
+        assert bits(answer) == [alone[text] for text in order]
+    # The query lane is another copy of the graph; this model has no prompts, so the bits are the same.
+    as_query = await stub.Embed(request(texts[:8], task=QUERY))
+    assert bits(as_query) == [alone[text] for text in texts[:8]]
+
+
+async def test_a_stream_answers_in_order_with_the_same_bits(stub: Stub, texts: list[str]) -> None:
+    expected = bits(await stub.Embed(request(texts)))
+
+    async def batches() -> AsyncIterator[embed_service_pb2.EmbedStreamRequest]:
+        for start in range(0, len(texts), 7):
+            yield embed_service_pb2.EmbedStreamRequest(request=request(texts[start : start + 7]))
+
+    streamed = [row async for answer in stub.EmbedStream(batches()) for row in bits(answer.response)]
+    assert streamed == expected
+
+
+async def test_vectors_mean_something(stub: Stub) -> None:
+    passages = [
+        "def read_json(path): return json.load(open(path))",
+        "SELECT count(*) FROM users",
+        "# How to bake bread",
+    ]
+    vectors = rows(await stub.Embed(request(passages)))
+    queries = rows(await stub.Embed(request(["parse a json file", "number of rows in a table", "baking"], task=QUERY)))
+    assert (queries @ vectors.T).argmax(axis=1).tolist() == [0, 1, 2]
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+async def test_truncation_is_reported_per_text(stub: Stub) -> None:
+    long = "word " * 400
+    answer = await stub.Embed(request(["short", long, "word " * 254, "word " * 255]))
+    assert list(answer.token_counts) == [3, 402, 256, 257]
+    assert list(answer.truncated) == [1, 3]
+    counted = await stub.CountTokens(embed_service_pb2.CountTokensRequest(model=REAL_MODEL, texts=["short", long]))
+    assert (list(counted.token_counts), counted.max_tokens) == ([3, 402], 256)
+
+
+async def test_info_states_model_limits_and_processor(stub: Stub, real_model: Path) -> None:
+    info = await stub.GetInfo(embed_service_pb2.GetInfoRequest())
+    manifest = json.loads((real_model / "manifest.json").read_text())
+    model = next(model for model in info.models if model.name == REAL_MODEL)
+    assert model.digest == manifest["digest"]
+    assert (model.dimensions, model.max_tokens, model.pooling, model.quantization) == (384, 256, "mean", "qint8")
+    assert model.normalized
+    assert model.loaded
+    assert model.refusal == ""
+    assert 0.99 <= model.probe_cosine <= 1.001
+    assert (info.max_texts, info.max_request_bytes) == (256, 16 * 1024 * 1024)
+    assert 1 <= info.threads <= len(os.sched_getaffinity(0))
+    assert info.engine.startswith("OpenVINO ")
+    assert info.processor
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "reason"),
+    [
+        ("sentence-transformers/all-MiniLM-L6-v2", grpc.StatusCode.INVALID_ARGUMENT, "MODEL_NOT_A_DIRECTORY"),
+        ("../all-minilm-l6-v2", grpc.StatusCode.INVALID_ARGUMENT, "MODEL_NOT_A_DIRECTORY"),
+        ("/etc", grpc.StatusCode.INVALID_ARGUMENT, "MODEL_NOT_A_DIRECTORY"),
+        ("", grpc.StatusCode.INVALID_ARGUMENT, "MODEL_NOT_A_DIRECTORY"),
+        ("no-such-model", grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
+    ],
+)
+async def test_an_unknown_model_is_refused_at_once_with_a_remedy(
+    stub: Stub, model: str, code: grpc.StatusCode, reason: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await stub.Embed(request(["x"], model=model), timeout=5)
+    assert raised.value.code() is code
+    found, metadata = error_reason(raised.value)
+    assert found == reason
+    assert metadata["remedy"]
+
+
+async def test_a_changed_model_is_refused(stub: Stub) -> None:
+    good = await stub.Embed(request(["x"]))
+    assert bits(await stub.Embed(request(["x"], digest=good.model_digest))) == bits(good)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await stub.Embed(request(["x"], digest="0" * 64))
+    assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert error_reason(raised.value)[0] == "MODEL_CHANGED"
+
+
+@pytest.mark.parametrize("texts", [[], ["x"] * 257])
+async def test_requests_beyond_the_limits_are_refused(stub: Stub, texts: list[str]) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await stub.Embed(request(texts))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_what_a_later_release_does_says_so(stub: Stub) -> None:
+    for call in (
+        stub.EmbedTokens(embed_service_pb2.EmbedTokensRequest(model=REAL_MODEL, texts=["x"])),
+        stub.ScorePairs(embed_service_pb2.ScorePairsRequest(model=REAL_MODEL, query="x", passages=["y"])),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_deadline_ends_the_call_and_what_it_left_in_the_queue_is_dropped(stub: Stub, texts: list[str]) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await stub.Embed(request([f"{number} {texts[0]}" for number in range(256)]), timeout=0.15)
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    # One batch may still be running; the other texts are no longer waited for.
+    await asyncio.wait_for(stub.Embed(request(["x"])), 10)
+    assert (await stub.GetInfo(embed_service_pb2.GetInfoRequest())).queue_length == 0
+
+
+async def test_the_server_has_no_children_and_talks_to_nobody(server: Server, stub: Stub) -> None:
+    await stub.Embed(request(["x"]))
+    process = psutil.Process(server.process.pid)
+    assert process.children(recursive=True) == []
+    remotes = {connection.raddr.ip for connection in process.net_connections("inet") if connection.raddr}
+    assert remotes <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    mapped = {os.path.basename(item.path) for item in process.memory_maps()}
+    assert not [name for name in mapped if "torch" in name]
+    # The weights are read, not mapped: a mapped file that is replaced on a network volume is a SIGBUS.
+    assert "openvino_model_qint8.bin" not in mapped
+
+
+async def test_a_full_queue_is_refused_with_a_time_to_retry(
+    quantized_model: PreparedModel, start_server: Start
+) -> None:
+    with start_server(quantized_model.directory.parent, queue_capacity=64) as running:
+        async with open_channel(running.target) as opened:
+            small: Stub = embed_service_pb2_grpc.EmbedServiceStub(opened)
+            calls = [small.Embed(request(["x " * 90] * 60, model="tiny")) for _ in range(40)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            refused = [result for result in results if isinstance(result, grpc.aio.AioRpcError)]
+            assert refused
+            assert len(refused) < len(results)
+            for error in refused:
+                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                details = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
+                assert isinstance(details, bytes)
+                status = status_pb2.Status.FromString(details)
+                retry = error_details_pb2.RetryInfo()
+                assert any(detail.Unpack(retry) for detail in status.details)
+                assert retry.retry_delay.ToTimedelta().total_seconds() > 0
+            # Refusing is no lasting state.
+            await small.Embed(request(["x"], model="tiny"))
+
+
+async def test_models_are_checked_unloaded_and_replaced_while_the_server_runs(
+    quantized_model: PreparedModel, tiny_model: PreparedModel, tmp_path: Path, start_server: Start
+) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(quantized_model.directory, models / "tiny")
+    shutil.copytree(tiny_model.directory, models / "broken")
+    weights = models / "broken" / "openvino_model_float32.bin"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with start_server(models) as running:
+        assert any(event["event"] == "model not preloaded" for event in running.events)
+        async with open_channel(running.target) as opened:
+            embed: Stub = embed_service_pb2_grpc.EmbedServiceStub(opened)
+            manage = model_service_pb2_grpc.ModelServiceStub(opened)
+            broken = await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name="broken"))
+            assert "openvino_model_float32.bin is damaged" in broken.refusal
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await embed.Embed(request(["x"], model="broken"))
+            assert error_reason(raised.value)[0] == "MODEL_FILE_DAMAGED"
+            shutil.copyfile(tiny_model.directory / weights.name, weights)
+            repaired = await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name="broken"))
+            assert repaired.refusal == ""
+            assert repaired.probe_cosine > 0.999
+
+            first = await embed.Embed(request(["x"], model="tiny"))
+            assert first.model_digest == quantized_model.manifest.digest
+            await manage.UnloadModel(model_service_pb2.UnloadModelRequest(name="tiny"))
+            assert not (await manage.GetModel(model_service_pb2.GetModelRequest(name="tiny"))).loaded
+            assert bits(await embed.Embed(request(["x"], model="tiny"))) == bits(first)
+
+            (models / "tiny").rename(tmp_path / "old")
+            shutil.copytree(tiny_model.directory, models / "tiny")
+            replaced = await embed.Embed(request(["x"], model="tiny"))
+            assert replaced.model_digest == tiny_model.manifest.digest
+
+
+async def test_a_models_directory_may_be_read_only_and_is_never_written(
+    quantized_model: PreparedModel, tmp_path: Path, start_server: Start
+) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(quantized_model.directory, models / "tiny")
+    before = {path: path.stat().st_mtime_ns for path in [models, *models.rglob("*")]}
+    for path in before:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        with start_server(models) as running:
+            async with open_channel(running.target) as opened:
+                await embed_service_pb2_grpc.EmbedServiceStub(opened).Embed(request(["x"], model="tiny"))
+        assert {path: path.stat().st_mtime_ns for path in [models, *models.rglob("*")]} == before
+    finally:
+        for path in before:
+            path.chmod(0o755)
+
+
+async def test_an_empty_models_directory_serves_and_says_so(tmp_path: Path, start_server: Start) -> None:
+    with start_server(tmp_path) as running:
+        async with open_channel(running.target) as opened:
+            stub: Stub = embed_service_pb2_grpc.EmbedServiceStub(opened)
+            assert list((await stub.GetInfo(embed_service_pb2.GetInfoRequest())).models) == []
+            health = health_pb2_grpc.HealthStub(opened)
+            answer = await health.Check(health_pb2.HealthCheckRequest(service="undercroft.embed.v1.EmbedService"))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(20) == 0
