@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import grpc
+from google.protobuf.message import Message
 from rich.console import Console
 from undercroft.client import Client, explain
 
 from services.appliance.discovery import require
 from services.appliance.home import Home
-from services.cli.up import fail
+from services.cli.options import fail
 from services.core.errors import UndercroftError
 
 SERVICES = ("ingest", "embed", "search", "decisions")
@@ -31,6 +32,13 @@ def connect(home: Path | None) -> Client:
     except UndercroftError as error:
         fail(error)
     return Client(**{name: endpoints[name] for name in SERVICES})
+
+
+def print_json(message: Message) -> None:
+    """Print a message as one JSON object, with the field names of its proto."""
+    from google.protobuf import json_format
+
+    print(json_format.MessageToJson(message, preserving_proto_field_name=True))
 
 
 def fail_call(error: grpc.RpcError) -> None:

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from services.appliance import control
 from services.appliance.home import Home
-from services.cli.up import HomeOption, fail
+from services.cli.options import HomeOption, fail
 from services.core.errors import UndercroftError
 
 
@@ -25,6 +24,8 @@ def down(
     ] = 180.0,
 ) -> None:
     """Stop the services and Postgres, leftovers of a killed supervisor included."""
+    from services.appliance import control
+
     console = Console(highlight=False, soft_wrap=True)
     try:
         place = Home.locate(home)

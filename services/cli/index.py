@@ -15,7 +15,7 @@ from undercroft.client import Client, explain
 from undercroft.ingest.v1 import index_run_pb2, index_service_pb2, project_pb2, project_service_pb2
 
 from services.cli.connection import connect
-from services.cli.up import HomeOption, fail
+from services.cli.options import HomeOption, fail
 from services.core.errors import InvalidArgument, UndercroftError
 
 _STAGES = {

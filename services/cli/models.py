@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from google.protobuf import json_format
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from undercroft.embed.v1 import embed_service_pb2
 
 from services.appliance.home import Home
-from services.cli.connection import connect
-from services.cli.search import JsonOption
-from services.cli.up import HomeOption, fail
+from services.cli.connection import connect, print_json
+from services.cli.options import HomeOption, JsonOption, fail
 from services.core.errors import UndercroftError
 
 group = typer.Typer(help="Embedding models: prepare, list.", no_args_is_help=True)
@@ -83,7 +81,7 @@ def list_models(as_json: JsonOption = False, home: HomeOption = None) -> None:
     with connect(home) as client:
         info = client.embed.GetInfo(embed_service_pb2.GetInfoRequest())
     if as_json:
-        typer.echo(json_format.MessageToJson(info, preserving_proto_field_name=True))
+        print_json(info)
         return
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)

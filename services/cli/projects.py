@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from google.protobuf import json_format
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
 
-from services.cli.connection import connect
-from services.cli.search import JsonOption
-from services.cli.up import HomeOption
+from services.cli.connection import connect, print_json
+from services.cli.options import HomeOption, JsonOption
 
 group = typer.Typer(help="Projects: list, status, skipped files, delete.", no_args_is_help=True)
 
@@ -34,7 +32,7 @@ def list_projects(as_json: JsonOption = False, home: HomeOption = None) -> None:
     with connect(home) as client:
         response = client.projects.ListProjects(project_service_pb2.ListProjectsRequest(page_size=1000))
     if as_json:
-        typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True))
+        print_json(response)
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("project", "generation", "published", "model"):
@@ -52,7 +50,7 @@ def project_status(project: ProjectArgument, as_json: JsonOption = False, home: 
         request = project_service_pb2.GetProjectStatusRequest(name=f"projects/{project}")
         status = client.projects.GetProjectStatus(request)
     if as_json:
-        typer.echo(json_format.MessageToJson(status, preserving_proto_field_name=True))
+        print_json(status)
         return
     console = Console(highlight=False, soft_wrap=True)
     stale = f", stale: {status.snapshot.stale_reason}" if status.snapshot.stale else ""

@@ -9,7 +9,7 @@ from rich.console import Console
 from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
 
 from services.cli.connection import connect
-from services.cli.up import HomeOption
+from services.cli.options import HomeOption
 
 
 def register(app: typer.Typer) -> None:

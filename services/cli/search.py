@@ -5,21 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from google.protobuf import json_format
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.text import Text
 from undercroft.common.v1 import common_pb2
 from undercroft.search.v1 import search_pb2, search_service_pb2
 
-from services.cli.connection import connect
-from services.cli.up import HomeOption, fail
+from services.cli.connection import connect, print_json
+from services.cli.options import HomeOption, JsonOption, ProjectsOption, fail
 from services.core.errors import InvalidArgument
-
-ProjectsOption = Annotated[
-    list[str] | None, typer.Option("--project", "-p", help="Look in this project only; may be repeated.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _SNIPPET_LINES = 8
 _LEXERS = {"": "text", "restructuredtext": "rst"}
@@ -57,7 +50,7 @@ def search(
     with connect(home) as client:
         response = client.search.Search(request)
     if as_json:
-        typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True))
+        print_json(response)
         return
     console = Console(highlight=False, soft_wrap=True)
     for hit in response.hits:
@@ -112,6 +105,9 @@ def _show(console: Console, hit: search_pb2.Hit, full: bool) -> None:
     console.print(Text(f"  score {hit.score:.3f} = " + " + ".join(parts), style="dim"))
     for other in hit.other_places:
         console.print(Text(f"  also {place(other)}", style="dim"))
+    # Highlighting is slow to import, and only answers for people need it.
+    from rich.syntax import Syntax
+
     lines = hit.text.splitlines()
     shown = lines if full else lines[:_SNIPPET_LINES]
     lexer = _LEXERS.get(hit.language, hit.language)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from services.appliance.control import ApplianceStatus, inspect
 from services.appliance.home import Home
 from services.appliance.record import Health
-from services.cli.up import HomeOption, fail
+from services.cli.options import HomeOption, fail
 from services.core.errors import UndercroftError
+
+if TYPE_CHECKING:
+    from services.appliance.control import ApplianceStatus
 
 EXIT_UNHEALTHY = 1
 EXIT_STOPPED = 3  # as the Linux Standard Base has it for init scripts
@@ -35,6 +37,8 @@ def status(
 
     Ends with 0 when everything serves, 3 when nothing runs, 1 otherwise.
     """
+    from services.appliance.control import inspect
+
     try:
         found = inspect(Home.locate(home))
     except UndercroftError as error:

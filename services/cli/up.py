@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import logging
 import sys
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from services.appliance import control
 from services.appliance.discovery import require
 from services.appliance.home import Home
-from services.appliance.supervisor import Supervisor, run_supervisor
+from services.cli.options import HomeOption, fail
 from services.core.errors import UndercroftError
-
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Data directory [default: $UNDERCROFT_HOME or ~/.local/share/undercroft]."),
-]
-
-_errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("up")(up)
-
-
-def fail(error: UndercroftError) -> NoReturn:
-    """Print the cause and the next step, and end with 1."""
-    _errors.print(error.message.rstrip(), style="red", markup=False)
-    if error.remedy:
-        _errors.print(error.remedy, markup=False)
-    raise typer.Exit(1)
 
 
 def up(
@@ -47,6 +30,10 @@ def up(
     ] = 600.0,
 ) -> None:
     """Start Postgres and the services, and wait until all of them serve."""
+    # Imported here, as commands that only call services are quicker without psycopg and the supervisor.
+    from services.appliance import control
+    from services.appliance.supervisor import Supervisor, run_supervisor
+
     console = Console(highlight=False, soft_wrap=True)
     try:
         place = Home.locate(home)

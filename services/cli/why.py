@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from google.protobuf import json_format
 from rich.console import Console
 from rich.text import Text
 from undercroft.decisions.v1 import decision_pb2, decision_service_pb2
 
-from services.cli.connection import connect
-from services.cli.search import JsonOption, ProjectsOption, names, place, show_snapshots
-from services.cli.up import HomeOption
+from services.cli.connection import connect, print_json
+from services.cli.options import HomeOption, JsonOption, ProjectsOption
+from services.cli.search import names, place, show_snapshots
 
 _PASSAGE_LINES = 6
 
@@ -34,7 +33,7 @@ def why(
     with connect(home) as client:
         response = client.decisions.Why(request)
     if as_json:
-        typer.echo(json_format.MessageToJson(response, preserving_proto_field_name=True))
+        print_json(response)
         return
     console = Console(highlight=False, soft_wrap=True)
     for reason in response.reasons:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import nncf
 import numpy as np
 import openvino as ov  # type: ignore[import-untyped]
 from nncf.common.logging import track_progress
-from rich.progress import Progress, ProgressColumn
+from rich.progress import Progress
 
 from services.embed.preparation.graph import ATTENTION_MASK, INPUT_IDS
 from services.embed.recipe import Quantization, Recipe
@@ -81,17 +80,19 @@ class _Samples:
 def _quiet() -> Iterator[None]:
     """Keep nncf's progress bars and notes off the terminal, without touching what the caller prints there."""
     logger = logging.getLogger("nncf")
-    level, bars = logger.level, track_progress.Progress
+    level = logger.level
+    kinds = {name: getattr(track_progress, name) for name in ("Progress", "WeightedProgress")}
 
-    def hidden(*columns: ProgressColumn, **options: Any) -> Progress:
-        bar: Progress = bars(*columns, **{**options, "disable": True})
-        return bar
+    def hidden(kind: type[Progress]) -> Callable[..., Progress]:
+        return lambda *columns, **options: kind(*columns, **{**options, "disable": True})
 
     logger.setLevel(logging.ERROR)
     # nncf has no setting for this.
-    track_progress.Progress = hidden
+    for name, kind in kinds.items():
+        setattr(track_progress, name, hidden(kind))
     try:
         yield
     finally:
-        track_progress.Progress = bars
+        for name, kind in kinds.items():
+            setattr(track_progress, name, kind)
         logger.setLevel(level)
