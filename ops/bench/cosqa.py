@@ -4,8 +4,8 @@
 
 The legs are those of the search service without its transport: the tantivy index with exact BM25, and the TurboQuant
 file with exact scores from half-precision vectors. Each function is one document: its name, its text, and what is
-embedded, which ``--form`` chooses; ``--sweep`` prints many weights and depths. Every measure is over the first DEPTH hits of a leg (a fused list
-has up to twice as many); a query whose function is further down counts 0.
+embedded, which ``--form`` chooses; ``--sweep`` prints many weights and depths. Every measure is over the first DEPTH
+hits of a leg (a fused list has up to twice as many); a query whose function is further down counts 0.
 """
 
 from __future__ import annotations

@@ -56,15 +56,18 @@ class Volume:
         """
         digest, size = _digest(made)
         target = self.path(digest)
-        if not (target.exists() and _digest(target) == (digest, size)):
-            try:
+        try:
+            if target.exists() and _digest(target) == (digest, size):
+                # A file that no row names yet is young again: nobody may collect it before the publish.
+                os.utime(target)
+            else:
                 self._store(made, target)
-            except OSError as error:
-                raise NotReady(
-                    f"The sidecar volume can't be written: {os.strerror(error.errno or errno.EIO)}.",
-                    remedy="Free space or make the volume writable, then index again; nothing is lost.",
-                    reason="SIDECAR_VOLUME_UNWRITABLE",
-                ) from error
+        except OSError as error:
+            raise NotReady(
+                f"The sidecar volume can't be written: {os.strerror(error.errno or errno.EIO)}.",
+                remedy="Free space or make the volume writable, then index again; nothing is lost.",
+                reason="SIDECAR_VOLUME_UNWRITABLE",
+            ) from error
         return SidecarFile(method, logical_name, digest, size)
 
     def _store(self, made: Path, target: Path) -> None:

@@ -158,7 +158,8 @@ class Batcher:
                 for text in texts:
                     _fail(text.job, _closed())
             queue.by_bucket.clear()
-        self._threads.shutdown(wait=True)
+        # Batches that run are waited for, but not by the event loop.
+        await asyncio.to_thread(self._threads.shutdown)
 
     async def _work(self, lane: Lane) -> None:
         loop = asyncio.get_running_loop()

@@ -263,6 +263,9 @@ class IndexRun:
                 texts, hits = await vectors.count_texts(connection, project_id, run_id)
             self.report.texts, self.report.cache_hits, self.report.cache_misses = texts, hits, texts - hits
             await self._progress(self.report)
+            if not self.report.cache_misses:
+                # The embed service may be away: nothing is missing without it.
+                self._degraded.pop(DENSE, None)
             if DENSE in self._degraded:
                 return
             after = b""

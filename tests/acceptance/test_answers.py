@@ -241,7 +241,8 @@ def test_filters_hold_for_every_hit_and_every_place(
 def test_a_filtered_search_finds_as_many_as_there_are(appliance: Appliance, corpus: str) -> None:
     restriction = common_pb2.Filter(path_globs=["rules_inline/**"])
     there = [chunk for chunk in appliance.export(corpus) if chunk.place.path.startswith("rules_inline/")]
-    hits = appliance.search("parser", corpus, preset="dense", filter=restriction, page_size=100).hits
+    query = "python code of a rule that parses inline markdown"
+    hits = appliance.search(query, corpus, preset="dense", filter=restriction, page_size=100).hits
     distinct = {chunk.text for chunk in there}
     assert len(hits) == min(100, len(distinct))
 

@@ -237,5 +237,5 @@ async def test_questions_about_real_records_find_the_record_that_answers(bank: B
     for one in questions:
         found = paths(await bank.why(one["question"], projects=[f"projects/{corpus}"]))
         answered += bool(set(found) & set(one["gold"]))
-    # By words alone: .90, .80 and .85 of the questions, half of which share few words with their record.
+    # By words alone: .90, .80 and .85 of the questions; about half share few words with their record.
     assert answered >= 0.75 * len(questions)
