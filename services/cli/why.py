@@ -14,6 +14,7 @@ from services.cli.options import HomeOption, JsonOption, ProjectsOption
 from services.cli.search import names, place, show_snapshots
 
 _PASSAGE_LINES = 6
+_LINKS = 6
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +44,7 @@ def why(
         date = f", {decision.date}" if decision.date else ""
         console.print(Text.assemble((f"{number}{decision.title}", "bold"), f"  [{status}{date}]"))
         console.print(Text(f"  {place(decision.place)}", style="cyan"))
-        for link in decision.links:
+        for link in decision.links[:_LINKS]:
             console.print(Text(f"  {link.kind.replace('_', ' ')} {link.target}", style="dim"))
         for passage in reason.passages:
             console.print(Text.assemble("  ", (place(passage.place), "cyan"), "  ", (passage.title, "italic")))

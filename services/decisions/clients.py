@@ -38,7 +38,6 @@ class FoundPassage:
     file: FileKey
     start_line: int
     end_line: int
-    title: str
     text: str
     score: float
     legs: tuple[str, ...]
@@ -113,7 +112,6 @@ def _passages(hit: search_pb2.Hit) -> list[FoundPassage]:
             file=FileKey(place.package, place.path),
             start_line=place.span.start_line,
             end_line=place.span.end_line,
-            title=hit.title,
             text=hit.text,
             score=hit.score,
             legs=tuple(part.leg for part in hit.parts),

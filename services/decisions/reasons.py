@@ -10,7 +10,7 @@ from services.core.snapshots import Scope
 from services.decisions.clients import FoundPassage
 from services.decisions.corpus import Corpus, Record
 from services.decisions.mining.document import split_lines
-from services.decisions.records import SectionKind
+from services.decisions.records import Section, SectionKind
 from services.decisions.subjects import SELF, Match
 
 MENTION = "mention"
@@ -62,8 +62,19 @@ def found_reasons(scope: Scope, corpus: Corpus, found: Iterable[FoundPassage]) -
     for one in found:
         record = corpus.get(one.file) if one.project == scope.project else None
         if record is not None:
-            passages[record].append(Passage(one.start_line, one.end_line, one.title, one.text, one.score, one.legs))
-    return {record: Reason(scope, corpus, record, tuple(own), 0) for record, own in passages.items()}
+            title = _title(record, one.start_line)
+            passages[record].append(Passage(one.start_line, one.end_line, title, one.text, one.score, one.legs))
+    return {record: Reason(scope, corpus, record, _telling(record, own), 0) for record, own in passages.items()}
+
+
+def _telling(record: Record, passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """Leave out status and title, which many records share word by word, unless nothing else was found."""
+
+    def tells(passage: Passage) -> bool:
+        section = _section(record, passage.start_line)
+        return section is None or section.kind not in (SectionKind.STATUS, SectionKind.PREAMBLE)
+
+    return tuple(filter(tells, passages)) or tuple(passages)
 
 
 def with_mentions(reason: Reason, matches: Sequence[Match], text: str, best_score: float) -> Reason:
@@ -147,16 +158,26 @@ def _telling_line(record: Record) -> int:
 
 def _passage(record: Record, line: int, lines: Sequence[str], score: float) -> Passage:
     """Return the section around a line, or the part of it that is near the line."""
-    start, end, title = line, line, record.decision.title
+    section = _section(record, line)
+    start, end = (section.line_start, section.line_end) if section else (line, line)
+    if end - start >= _PASSAGE_LINES:
+        start = max(start, line - _LINES_BEFORE)
+        end = min(end, start + _PASSAGE_LINES - 1)
+    text = "\n".join(lines[start - 1 : end])
+    return Passage(start, end, _title(record, line), text, score, (MENTION,))
+
+
+def _section(record: Record, line: int) -> Section | None:
+    """Return the section that a line of a record is in."""
+    return next((one for one in record.decision.sections if one.line_start <= line <= one.line_end), None)
+
+
+def _title(record: Record, line: int) -> str:
+    """Return the headings above a line, its own section's last."""
     above: list[tuple[int, str]] = []
     for section in record.decision.sections:
         if section.level:
             above = [*(one for one in above if one[0] < section.level), (section.level, section.heading)]
         if section.line_start <= line <= section.line_end:
-            start, end = section.line_start, section.line_end
-            title = " > ".join(heading for _, heading in above if heading) or title
             break
-    if end - start >= _PASSAGE_LINES:
-        start = max(start, line - _LINES_BEFORE)
-        end = min(end, start + _PASSAGE_LINES - 1)
-    return Passage(start, end, title, "\n".join(lines[start - 1 : end]), score, (MENTION,))
+    return " > ".join(heading for _, heading in above if heading) or record.decision.title

@@ -72,7 +72,9 @@ class Decision(_message.Message):
     SECTIONS_FIELD_NUMBER: _builtins.int
     LINKS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Resource name, projects/{project}/decisions/{decision}: the id is the path of the record, percent-encoded."""
+    """Resource name, projects/{project}/decisions/{decision}: the id is the path of the record, percent-encoded; where two
+    packages of the project have the path, it is package//path.
+    """
     title: _builtins.str
     """Title without its number."""
     number: _builtins.int
@@ -133,7 +135,7 @@ class DecisionSection(_message.Message):
     heading: _builtins.str
     """Heading as written."""
     text: _builtins.str
-    """Text under the heading."""
+    """Its lines, the heading's among them."""
     @_builtins.property
     def span(self) -> _common_pb2.Span:
         """Lines of the file."""
@@ -168,7 +170,7 @@ class DecisionLink(_message.Message):
     decision: _builtins.str
     """Resource name of the other decision; empty when it was not found or the link is to code."""
     target: _builtins.str
-    """What the record says: a number, a file name, a path, a symbol."""
+    """Path of the other record or of the file when it was found, else what the record says."""
     def __init__(
         self,
         *,
