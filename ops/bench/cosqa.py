@@ -33,6 +33,7 @@ from services.embed.recipe import Purpose
 from services.embed.verify import VerifiedModel, verify
 from services.search.fusion import Leg, Scored, reciprocal_rank_fusion, weighted_score_interpolation
 
+LANGUAGE = "python"
 DEPTH = 100
 CUT = 10
 
@@ -93,7 +94,13 @@ def read_queries(data: Path) -> list[Query]:
 def lexical_rankings(functions: Sequence[Function], queries: Sequence[Query], folder: Path) -> list[Ranking]:
     """Rank by the lexical index."""
     documents = (
-        lexical.LexicalDocument(function.id, name=tokens(function.name), body=tokens(function.code))
+        lexical.LexicalDocument(
+            # Every document says its language, as chunks do: so "python" in a query tells nothing apart here.
+            function.id,
+            name=tokens(function.name),
+            title=tokens(LANGUAGE),
+            body=tokens(function.code),
+        )
         for function in functions
     )
     lexical.build(folder / "lexical", documents)

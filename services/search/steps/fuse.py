@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -21,8 +22,14 @@ from services.search.steps.base import FuseStep, StepSettings
 _Legs = Mapping[str, Sequence[Candidate]]
 
 
-class _RankSettings(StepSettings):
+class _FuseSettings(StepSettings):
     weights: dict[str, float]
+    # Score that a leg's candidates must reach where no other leg found anything: nearest neighbours exist for nonsense
+    # too, and are no evidence by themselves.
+    alone: dict[str, float] = pydantic.Field(default_factory=dict)
+
+
+class _RankSettings(_FuseSettings):
     k: float = pydantic.Field(RRF_K, ge=0)
 
 
@@ -34,11 +41,10 @@ class RankFusion(FuseStep):
 
     def fuse(self, legs: _Legs) -> list[Ranked]:
         assert isinstance(self.settings, _RankSettings)
-        return _ranked(legs, reciprocal_rank_fusion(_weighted(legs, self.settings.weights), k=self.settings.k))
+        return _ranked(legs, reciprocal_rank_fusion(_weighted(legs, self.settings), k=self.settings.k))
 
 
-class _ScoreSettings(StepSettings):
-    weights: dict[str, float]
+class _ScoreSettings(_FuseSettings):
     # Scores that mean no evidence, by leg; the least score among a leg's candidates where none is given.
     floors: dict[str, float] = pydantic.Field(default_factory=dict)
 
@@ -51,15 +57,18 @@ class ScoreInterpolation(FuseStep):
 
     def fuse(self, legs: _Legs) -> list[Ranked]:
         assert isinstance(self.settings, _ScoreSettings)
-        weighted = _weighted(legs, self.settings.weights)
+        weighted = _weighted(legs, self.settings)
         return _ranked(legs, weighted_score_interpolation(weighted, floors=self.settings.floors))
 
 
-def _weighted(legs: _Legs, weights: Mapping[str, float]) -> list[Leg]:
-    return [
-        Leg(name, weights.get(name, 1.0), [Scored(_identity(one), one.score) for one in found])
-        for name, found in legs.items()
-    ]
+def _weighted(legs: _Legs, settings: _FuseSettings) -> list[Leg]:
+    finding = [name for name, found in legs.items() if found]
+    weighted = []
+    for name, found in legs.items():
+        least = settings.alone.get(name, -math.inf) if finding == [name] else -math.inf
+        hits = [Scored(_identity(one), one.score) for one in found if one.score >= least]
+        weighted.append(Leg(name, settings.weights.get(name, 1.0), hits))
+    return weighted
 
 
 def _identity(candidate: Candidate) -> str:
