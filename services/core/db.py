@@ -21,12 +21,17 @@ import psycopg
 import sqlalchemy
 from psycopg import sql
 from psycopg.rows import DictRow, dict_row
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from services.core.errors import NotReady
+from services.core.grpc import tell_as_unavailable
 
 Connection = psycopg.AsyncConnection[DictRow]
 T = TypeVar("T")
+
+tell_as_unavailable(psycopg.errors.QueryCanceled, "The database did not answer in time.")
+tell_as_unavailable(PoolTimeout, "The database did not answer in time.")
+tell_as_unavailable(psycopg.OperationalError, "The database does not answer.")
 
 _RETRIES = 5
 # Any constant: one lock for all migrators of a database.

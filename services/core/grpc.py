@@ -15,8 +15,6 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
-import psycopg
-import psycopg_pool
 import structlog
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
@@ -56,7 +54,14 @@ _CODES: dict[type[UndercroftError], grpc.StatusCode] = {
 # A taken name is not worth a retry, unlike other conflicts.
 _ALREADY_EXISTS = "ALREADY_EXISTS"
 
+# Errors of libraries that only some services have, with what a caller is told.
+_FOREIGN: list[tuple[type[Exception], str]] = []
 Register = Callable[[grpc.aio.Server], list[str]]
+
+
+def tell_as_unavailable(kind: type[Exception], answer: str) -> None:
+    """Have callers told UNAVAILABLE with ``answer`` when an error of ``kind`` ends a call; more special kinds first."""
+    _FOREIGN.append((kind, answer))
 
 
 def status_code(error: UndercroftError) -> grpc.StatusCode:
@@ -92,10 +97,9 @@ def as_undercroft_error(error: BaseException) -> UndercroftError:
     """Return the error that a caller is told for any exception."""
     if isinstance(error, UndercroftError):
         return error
-    if isinstance(error, psycopg.errors.QueryCanceled | psycopg_pool.PoolTimeout):
-        return Unavailable("The database did not answer in time.", remedy="Try again.", reason="DATABASE_TIMEOUT")
-    if isinstance(error, psycopg.OperationalError):
-        return Unavailable("The database does not answer.", remedy="Try again.", reason="DATABASE_UNAVAILABLE")
+    for kind, answer in _FOREIGN:
+        if isinstance(error, kind):
+            return Unavailable(answer, remedy="Try again.", reason="DATABASE_UNAVAILABLE")
     return UndercroftError("Internal error.", remedy="The service's log has the details.", reason="INTERNAL")
 
 

@@ -17,6 +17,7 @@ from undercroft.embed.v1 import (
     model_service_pb2_grpc,
 )
 
+from services.core.cpu import cpu_threads
 from services.core.errors import InvalidArgument, Unimplemented
 from services.core.grpc import remaining_s, serve
 from services.core.telemetry import configure_logging
@@ -24,7 +25,6 @@ from services.embed.recipe import Purpose
 from services.embed.registry import ModelState, Registry
 from services.embed.service import EmbedService, Vectors
 from services.embed.settings import EmbedSettings
-from services.embed.threads import inference_threads
 
 NAME = "embed"
 # Requests of one stream that are worked on at once: the next one is tokenized while the last one runs.
@@ -169,7 +169,7 @@ async def run(settings: EmbedSettings) -> None:
     """Serve until SIGTERM."""
     registry = Registry(
         settings.models_dir,
-        threads=settings.inference_threads or inference_threads(),
+        threads=settings.inference_threads or cpu_threads(),
         queue_capacity=settings.queue_capacity,
         max_loaded=settings.max_loaded_models,
     )

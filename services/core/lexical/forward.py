@@ -143,6 +143,11 @@ class ForwardFile:
         """Return the term at ``number``."""
         return self._term_bytes(number).decode()
 
+    def terms(self) -> list[str]:
+        """Return all terms in the order of their numbers, those of dead documents too."""
+        text = bytes(self.text)
+        return [text[start:end].decode() for start, end in pairwise(self.term_offsets.tolist())]
+
     def number(self, term: str) -> int | None:
         """Return the number of ``term``, or None where no document of this file has it."""
         wanted = term.encode()
@@ -165,9 +170,7 @@ class ForwardFile:
 
     def documents(self, rows: Indices) -> Iterator[tuple[int, dict[str, int]]]:
         """Yield the id and the weighted counts of each of ``rows``, as they were added."""
-        ends = self.term_offsets.tolist()
-        text = bytes(self.text)
-        terms = [text[start:end].decode() for start, end in pairwise(ends)]
+        terms = self.terms()
         for row in rows.tolist():
             span = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
             mine = map(terms.__getitem__, self.entry_terms[span].tolist())

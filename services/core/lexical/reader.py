@@ -203,13 +203,8 @@ def _hits(terms: tuple[str, ...], scored: _Scored, limit: int) -> tuple[LexicalH
     else:
         places = np.arange(len(scores))
     order = places[np.lexsort((scored.ids[places], -scores[places]))]
+    parts = scored.parts[:, order].T.tolist()
     return tuple(
-        LexicalHit(
-            id=int(scored.ids[place]),
-            score=float(scores[place]),
-            terms=tuple(
-                (term, part) for term, part in zip(terms, scored.parts[:, place].tolist(), strict=True) if part > 0.0
-            ),
-        )
-        for place in order.tolist()
+        LexicalHit(document, score, tuple((term, part) for term, part in zip(terms, mine, strict=True) if part > 0.0))
+        for document, score, mine in zip(scored.ids[order].tolist(), scores[order].tolist(), parts, strict=True)
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import openvino as ov  # type: ignore[import-untyped]
 
+from services.core.cpu import cpu_threads
 from services.core.errors import UndercroftError
 from services.embed.directory import published_directory
 from services.embed.engine import Engine, describe_engine, instruction_sets
@@ -32,7 +33,6 @@ from services.embed.preparation.source import Source, read_source
 from services.embed.preparation.texts import CALIBRATION, HOLDOUT, read_bytes, read_texts
 from services.embed.preparation.weights import load_weights, weight_files
 from services.embed.recipe import Prompts, Purpose, Quantization, Recipe
-from services.embed.threads import inference_threads
 from services.embed.tokenization import TextTokenizer
 from services.embed.verify import check_files
 
@@ -106,7 +106,7 @@ def _build(source: Source, inputs: dict[str, str], directory: Path, progress: Pr
     progress("build", 0.05)
     reference = build_encoder(source.shape, load_weights(source.directory), recipe.pooling, normalize=recipe.normalize)
     holdout = read_texts(HOLDOUT)
-    threads = inference_threads()
+    threads = cpu_threads()
     progress("reference", 0.1)
     float_recipe = replace(recipe, quantization=Quantization.FLOAT32)
     expected = Engine(reference, tokenizer, float_recipe, threads=threads).embed(holdout, Purpose.PASSAGE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.embed.threads import cpu_quota, inference_threads
+from services.core.cpu import cpu_quota, cpu_threads
 
 
 def _write(path: Path, text: str) -> None:
@@ -69,5 +69,5 @@ def test_threads_are_the_quota_rounded_up_but_never_more_than_processors_nor_non
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     for quota, threads in (("150000 100000", 2), ("1000 100000", 1), ("900000 100000", 4), ("max 100000", 4)):
         _write(tmp_path / "cg/cpu.max", quota)
-        assert inference_threads(tmp_path / "cg", membership) == threads
-    assert inference_threads(tmp_path / "absent", tmp_path / "absent") == 4
+        assert cpu_threads(tmp_path / "cg", membership) == threads
+    assert cpu_threads(tmp_path / "absent", tmp_path / "absent") == 4
