@@ -50,8 +50,8 @@ class Limits:
     health_interval_s: float = 2.0
     health_timeout_s: float = 2.0
     backoff_first_s: float = 0.5
-    backoff_max_s: float = 30.0
-    stable_after_s: float = 60.0
+    backoff_max_s: float = 10.0
+    stable_after_s: float = 5.0
     log_max_bytes: int = 10 * 1024 * 1024
     log_keep: int = 3
 
