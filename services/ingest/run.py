@@ -96,8 +96,11 @@ class IndexRun:
         scope = await self._scope()
         found = await self._discover(scope)
         await self._extract(scope, found)
-        await self._embed(scope)
-        await self._publish(scope, found)
+        if await self._is_current(scope):
+            await self._record_unchanged(scope, found)
+        else:
+            await self._embed(scope)
+            await self._publish(scope, found)
         self.report.stage = Stage.DONE
         return self.report
 
@@ -252,6 +255,22 @@ class IndexRun:
             await operations.hold(connection, self._claim)
             ended = await staging.stage_removed_sources(connection, scope.project.id, self._claim.operation.id)
         self.report.files_deleted += ended
+
+    async def _is_current(self, scope: _Scope) -> bool:
+        """Tell whether the live generation is what this run would publish: nothing is staged and nothing was missing."""
+        if scope.live is None or scope.live.degraded or scope.live.pipeline_hash != scope.pipeline_hash:
+            return False
+        async with self._shop.database.transaction() as connection:
+            return not await staging.any_staged(connection, self._claim.operation.id)
+
+    async def _record_unchanged(self, scope: _Scope, found: dict[int, _SourceState]) -> None:
+        assert scope.live is not None
+        counts = scope.live.counts
+        self.report.chunks_kept = counts["chunks"]
+        self.report.texts = self.report.cache_hits = counts["fingerprints"]
+        async with self._shop.database.transaction() as connection:
+            await operations.hold(connection, self._claim)
+            await self._record_sources(connection, scope, found)
 
     async def _embed(self, scope: _Scope) -> None:
         """Embed texts that the cache does not have, several calls at a time, committing each answer."""

@@ -53,6 +53,13 @@ async def clear(connection: Connection, run_id: int) -> None:
         await connection.execute(f"DELETE FROM {table} WHERE run_id = %s", (run_id,))
 
 
+async def any_staged(connection: Connection, run_id: int) -> bool:
+    """Tell whether the run has found any file new, changed or deleted."""
+    cursor = await connection.execute("SELECT EXISTS (SELECT FROM staged_files WHERE run_id = %s) AS any", (run_id,))
+    row = await cursor.fetchone()
+    return bool(row and row["any"])
+
+
 async def stage_deleted(connection: Connection, run_id: int, source_id: int, paths: Sequence[str]) -> None:
     """Stage the end of files."""
     await connection.execute(
