@@ -21,6 +21,8 @@ from services.appliance.home import Home
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "all-minilm-l6-v2"
 PACKAGES = ("psycopg_pool", "markdown_it")
+# The project itself: its source, its protos, and its docs with the decision records.
+OWN_FOLDERS = ("services", "proto", "docs")
 QUESTIONS = (
     ("Where is it?", ["search", "replace a broken connection with a new one", "-p", "psycopg-pool", "-n", "3"]),
     ("What hangs on it?", ["refs", "AsyncConnectionPool.getconn", "-p", "psycopg-pool", "-n", "8"]),
@@ -53,7 +55,7 @@ def main() -> None:
     undercroft("up")
     for package in PACKAGES:
         undercroft("index", str(resources.files(package)), "--project", package.replace("_", "-"))
-    undercroft("index", str(ROOT), "--project", "undercroft")
+    undercroft("index", *OWN_FOLDERS, "--project", "undercroft")
     for question, command in QUESTIONS:
         print(f"\n== {question}", flush=True)
         undercroft(*command)
