@@ -5,6 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # With WHEELS=DIR nothing is asked of a package index: all files come from that folder, which `make wheels` fills.
 PIP_SOURCE := $(if $(WHEELS),--no-index --find-links=$(abspath $(WHEELS)))
+# What the tests run in: a namespace without a network, or with ops/test/recorded (as root) one that records every
+# attempt to leave the machine and fails when there was one.
+ISOLATED ?= ops/test/isolated
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKS := offline-wheels/locks
 export UNDERCROFT_HOME ?= $(CURDIR)/.cache/demo
@@ -24,13 +27,7 @@ down: $(VENV)/.all ## Stop the appliance that `make demo` started
 
 .PHONY: test
 test: $(VENV)/.dev $(MODEL) ## Run all tests, with the network blocked
-	@ops/test/isolated $(BIN)/python -m pytest $(PYTEST)
-
-.PHONY: egress
-egress: $(VENV)/.dev $(MODEL) ## As root: run the acceptance tests where every attempt to leave the machine is recorded
-	@ops/test/recorded true
-	@! ops/test/recorded $(BIN)/python -c "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('198.51.100.7', 53))" 2>/dev/null
-	@ops/test/recorded $(BIN)/python -m pytest $(PYTEST)
+	@$(ISOLATED) $(BIN)/python -m pytest $(PYTEST)
 
 .PHONY: check
 check: $(VENV)/.dev ## Lint, types, import contracts, protos

@@ -6,7 +6,7 @@ import grpc
 import typer
 
 from services.cli import down, index, models, projects, references, repair, search, status, up, why
-from services.cli.connection import fail_call
+from services.cli.output import fail_call
 
 app = typer.Typer(
     name="undercroft",

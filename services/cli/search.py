@@ -10,8 +10,9 @@ from rich.text import Text
 from undercroft.common.v1 import common_pb2
 from undercroft.search.v1 import search_pb2, search_service_pb2
 
-from services.cli.connection import connect, print_json
-from services.cli.options import HomeOption, JsonOption, ProjectsOption, fail
+from services.cli.connection import connect
+from services.cli.options import HomeOption, JsonOption, ProjectsOption
+from services.cli.output import console, fail, print_json
 from services.core.errors import InvalidArgument
 
 _SNIPPET_LINES = 8
@@ -52,15 +53,15 @@ def search(
     if as_json:
         print_json(response)
         return
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     for hit in response.hits:
-        _show(console, hit, full)
+        _show(out, hit, full)
     for report in response.legs:
         if report.state not in (common_pb2.METHOD_STATE_READY, common_pb2.METHOD_STATE_UNSPECIFIED):
-            console.print(f"without {report.leg}: {report.reason} {report.remedy}", style="yellow", markup=False)
+            out.print(f"without {report.leg}: {report.reason} {report.remedy}", style="yellow", markup=False)
     for hint in response.hints:
-        console.print(" ".join([hint.message, *hint.terms]), style="yellow", markup=False)
-    show_snapshots(console, response.snapshots)
+        out.print(" ".join([hint.message, *hint.terms]), style="yellow", markup=False)
+    show_snapshots(out, response.snapshots)
     if not response.hits:
         raise typer.Exit(1)
 
@@ -87,24 +88,24 @@ def place(where: common_pb2.Place) -> str:
     return f"{owner}:{where.path}:{lines}"
 
 
-def show_snapshots(console: Console, snapshots: object) -> None:
+def show_snapshots(out: Console, snapshots: object) -> None:
     """Say which generations answered, and which of them are stale."""
     parts = []
     for one in snapshots:  # type: ignore[attr-defined]
         stale = f", stale: {one.stale_reason}" if one.stale else ""
         parts.append(f"{one.project.removeprefix('projects/')} generation {one.generation}{stale}")
-    console.print("from " + "; ".join(parts), style="dim", markup=False)
+    out.print("from " + "; ".join(parts), style="dim", markup=False)
 
 
-def _show(console: Console, hit: search_pb2.Hit, full: bool) -> None:
-    console.print(Text.assemble((place(hit.place), "bold cyan"), "  ", (hit.title, "italic")))
+def _show(out: Console, hit: search_pb2.Hit, full: bool) -> None:
+    out.print(Text.assemble((place(hit.place), "bold cyan"), "  ", (hit.title, "italic")))
     parts = []
     for part in hit.parts:
         matched = f" ({' '.join(part.matched_terms)})" if part.matched_terms else ""
         parts.append(f"{part.leg} #{part.rank} {part.score:.3f}{matched} gives {part.contribution:.3f}")
-    console.print(Text(f"  score {hit.score:.3f} = " + " + ".join(parts), style="dim"))
+    out.print(Text(f"  score {hit.score:.3f} = " + " + ".join(parts), style="dim"))
     for other in hit.other_places:
-        console.print(Text(f"  also {place(other)}", style="dim"))
+        out.print(Text(f"  also {place(other)}", style="dim"))
     # Highlighting is slow to import, and only answers for people need it.
     from rich.syntax import Syntax
 
@@ -112,9 +113,9 @@ def _show(console: Console, hit: search_pb2.Hit, full: bool) -> None:
     shown = lines if full else lines[:_SNIPPET_LINES]
     lexer = _LEXERS.get(hit.language, hit.language)
     first = hit.place.span.start_line
-    console.print(
+    out.print(
         Syntax("\n".join(shown), lexer, line_numbers=True, start_line=first, background_color="default", padding=(0, 2))
     )
     if len(lines) > len(shown):
-        console.print(Text(f"    … {len(lines) - len(shown)} more lines", style="dim"))
-    console.print()
+        out.print(Text(f"    … {len(lines) - len(shown)} more lines", style="dim"))
+    out.print()

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from services.appliance.home import Home
 from services.appliance.record import Health
-from services.cli.options import HomeOption, fail
+from services.cli.options import HomeOption
+from services.cli.output import console, fail
 from services.core.errors import UndercroftError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def status(
     if as_json:
         typer.echo(json.dumps(as_fields(found), indent=2))
     else:
-        _show(found, Console(highlight=False))
+        _show(found, console())
     if found.healthy:
         return
     idle = found.supervisor_pid is None and not found.postgres.running
@@ -89,13 +90,13 @@ def as_fields(found: ApplianceStatus) -> dict[str, object]:
     }
 
 
-def _show(found: ApplianceStatus, console: Console) -> None:
+def _show(found: ApplianceStatus, out: Console) -> None:
     phase = f" ({found.phase})" if found.phase and found.phase != found.state else ""
-    console.print(Text(f"Undercroft is {found.state}{phase}"), soft_wrap=True)
-    console.print(Text(f"Data: {found.home} ({_size(found.size_bytes)})"), soft_wrap=True)
+    out.print(Text(f"Undercroft is {found.state}{phase}"), soft_wrap=True)
+    out.print(Text(f"Data: {found.home} ({_size(found.size_bytes)})"), soft_wrap=True)
     for words in (found.message, found.remedy):
         if words and not found.healthy:
-            console.print(Text(words.rstrip()), soft_wrap=True)
+            out.print(Text(words.rstrip()), soft_wrap=True)
     if not found.services and not found.postgres.running:
         return
     table = Table(box=None, pad_edge=False)
@@ -121,7 +122,7 @@ def _show(found: ApplianceStatus, console: Console) -> None:
             _duration(service.uptime_s),
             str(service.record.restarts),
         )
-    console.print(table)
+    out.print(table)
 
 
 def _or_dash(number: int | None) -> str:

@@ -7,11 +7,11 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from services.appliance.discovery import require
 from services.appliance.home import Home
-from services.cli.options import HomeOption, fail
+from services.cli.options import HomeOption
+from services.cli.output import console, fail
 from services.core.errors import UndercroftError
 
 
@@ -34,7 +34,7 @@ def up(
     from services.appliance import control
     from services.appliance.supervisor import Supervisor, run_supervisor
 
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     try:
         place = Home.locate(home)
         if foreground:
@@ -43,14 +43,14 @@ def up(
             )
             run_supervisor(Supervisor(place))
             return
-        if console.is_terminal:
-            with console.status("starting") as spinner:
+        if out.is_terminal:
+            with out.status("starting") as spinner:
                 started = control.start(place, limit_s=timeout_s, on_phase=spinner.update)
         else:
-            started = control.start(place, limit_s=timeout_s, on_phase=console.print)
+            started = control.start(place, limit_s=timeout_s, on_phase=out.print)
         verb = "is already running" if started.already else "is ready"
-        console.print(f"Undercroft {verb} in {place.root}", markup=False)
+        out.print(f"Undercroft {verb} in {place.root}", markup=False)
         for service, target in require(place).targets.items():
-            console.print(f"  {service:<10} {target}", markup=False)
+            out.print(f"  {service:<10} {target}", markup=False)
     except UndercroftError as error:
         fail(error)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 from undercroft.decisions.v1 import decision_pb2, decision_service_pb2
 
-from services.cli.connection import connect, print_json
+from services.cli.connection import connect
 from services.cli.options import HomeOption, JsonOption, ProjectsOption
+from services.cli.output import console, print_json
 from services.cli.search import names, place, show_snapshots
 
 _PASSAGE_LINES = 6
@@ -36,26 +36,26 @@ def why(
     if as_json:
         print_json(response)
         return
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     for reason in response.reasons:
         decision = reason.decision
         status = decision_pb2.DecisionStatus.Name(decision.status).removeprefix("DECISION_STATUS_").lower()
         number = f"{decision.number}. " if decision.HasField("number") else ""
         date = f", {decision.date}" if decision.date else ""
-        console.print(Text.assemble((f"{number}{decision.title}", "bold"), f"  [{status}{date}]"))
-        console.print(Text(f"  {place(decision.place)}", style="cyan"))
+        out.print(Text.assemble((f"{number}{decision.title}", "bold"), f"  [{status}{date}]"))
+        out.print(Text(f"  {place(decision.place)}", style="cyan"))
         for link in decision.links[:_LINKS]:
-            console.print(Text(f"  {link.kind.replace('_', ' ')} {link.target}", style="dim"))
+            out.print(Text(f"  {link.kind.replace('_', ' ')} {link.target}", style="dim"))
         for passage in reason.passages:
-            console.print(Text.assemble("  ", (place(passage.place), "cyan"), "  ", (passage.title, "italic")))
+            out.print(Text.assemble("  ", (place(passage.place), "cyan"), "  ", (passage.title, "italic")))
             lines = passage.text.splitlines()
             for line in lines[:_PASSAGE_LINES]:
-                console.print(Text(f"    {line}"))
+                out.print(Text(f"    {line}"))
             if len(lines) > _PASSAGE_LINES:
-                console.print(Text(f"    … {len(lines) - _PASSAGE_LINES} more lines", style="dim"))
-        console.print()
+                out.print(Text(f"    … {len(lines) - _PASSAGE_LINES} more lines", style="dim"))
+        out.print()
     for hint in response.hints:
-        console.print(hint, style="yellow", markup=False)
-    show_snapshots(console, response.snapshots)
+        out.print(hint, style="yellow", markup=False)
+    show_snapshots(out, response.snapshots)
     if not response.reasons:
         raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""How commands speak: consoles, JSON, and failures with their next step."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import grpc
+import typer
+from google.protobuf.message import Message
+from rich.console import Console
+from undercroft.client import explain
+
+from services.core.errors import UndercroftError
+
+# What is not a terminal has no width; 80 columns would cut code.
+_WIDTH_OF_FILES = 120
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that breaks no line of its own."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if terminal else _WIDTH_OF_FILES)
+
+
+def print_json(message: Message) -> None:
+    """Print a message as one JSON object, with the field names of its proto."""
+    from google.protobuf import json_format
+
+    print(json_format.MessageToJson(message, preserving_proto_field_name=True))
+
+
+def fail(error: UndercroftError) -> NoReturn:
+    """Print the cause and the next step, and end with 1."""
+    _tell(error.message.rstrip(), error.remedy)
+    raise typer.Exit(1)
+
+
+def fail_call(error: grpc.RpcError) -> NoReturn:
+    """Print what a failed call says, and end with 1."""
+    told = explain(error)
+    _tell(told.message or told.code, told.remedy)
+    sys.exit(1)
+
+
+def _tell(cause: str, remedy: str) -> None:
+    out = console(stderr=True)
+    out.print(cause, style="red", markup=False)
+    if remedy:
+        out.print(remedy, markup=False)
