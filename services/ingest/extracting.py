@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.ingest.changes import Candidate
-from services.ingest.chunks import Chunk, model_input
+from services.ingest.chunks import Chunk, embedded_title, model_input
 from services.ingest.embedder import EmbeddingModel
 from services.ingest.extraction.pool import ExtractionPool, PoolSettings
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
@@ -108,6 +108,7 @@ def _staged(source: Source, candidate: Candidate, outcome: Extracted, digest: st
 
 def _staged_chunks(source: Source, chunks: Sequence[Chunk], digest: str, pipeline: bytes) -> Iterator[StagedChunk]:
     for chunk in chunks:
+        title = embedded_title(chunk)
         yield StagedChunk(
             key=f"{source.package}:{chunk.key}",
             kind=CHUNK_KINDS[chunk.kind],
@@ -115,10 +116,13 @@ def _staged_chunks(source: Source, chunks: Sequence[Chunk], digest: str, pipelin
             name=chunk.name,
             qualified_name=chunk.qualified_name,
             title=chunk.title,
+            embedded_title=title,
             text=chunk.text,
             start_line=chunk.start_line,
             end_line=chunk.end_line,
-            content_hash=content_hash(source.package, chunk.module, chunk.title, chunk.text, pipeline, _TIER_FULL),
+            content_hash=content_hash(
+                source.package, chunk.module, chunk.title, chunk.text, chunk.language, pipeline, _TIER_FULL
+            ),
             text_hash=hashlib.sha256(chunk.text.encode()).digest(),
-            fingerprint=embedding_fingerprint(digest, model_input(chunk.title, chunk.text)) if digest else None,
+            fingerprint=embedding_fingerprint(digest, model_input(title, chunk.text)) if digest else None,
         )

@@ -18,10 +18,10 @@ def embedding_fingerprint(model_digest: str, embedded_text: str) -> bytes:
     return _hash(_EMBEDDING_FORMAT, model_digest.encode(), embedded_text.encode())
 
 
-def content_hash(package: str, module: str, title: str, text: str, pipeline: bytes, tier: str) -> bytes:
+def content_hash(package: str, module: str, title: str, text: str, language: str, pipeline: bytes, tier: str) -> bytes:
     """Hash what a chunk says and by which pipeline it was made."""
-    fields = (package.encode(), module.encode(), title.encode(), text.encode(), pipeline, tier.encode())
-    return _hash(_CONTENT_FORMAT, *fields)
+    words = (package, module, title, text, language)
+    return _hash(_CONTENT_FORMAT, *(word.encode() for word in words), pipeline, tier.encode())
 
 
 def pipeline_hash(embedder: str, lexical: str, late_interaction: str, pipeline: bytes) -> bytes:

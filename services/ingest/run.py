@@ -257,7 +257,7 @@ class IndexRun:
         self.report.files_deleted += ended
 
     async def _is_current(self, scope: _Scope) -> bool:
-        """Tell whether the live generation is what this run would publish: nothing is staged and nothing was missing."""
+        """Tell whether the live generation is what this run would publish: nothing staged, nothing missing."""
         if scope.live is None or scope.live.degraded or scope.live.pipeline_hash != scope.pipeline_hash:
             return False
         async with self._shop.database.transaction() as connection:

@@ -168,7 +168,8 @@ def _documents(contents: Iterable[rows.Content]) -> Iterator[LexicalDocument]:
         yield LexicalDocument(
             id=content.id,
             name=text.tokens(content.name),
-            title=text.tokens(content.title),
+            # The language is among the words of the title: asked for in a mixed corpus, it prefers its chunks.
+            title=text.tokens(f"{content.title} {content.language}"),
             body=text.tokens(content.text),
         )
 

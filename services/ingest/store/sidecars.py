@@ -33,6 +33,7 @@ class Content:
     """What a lexical document is made from."""
 
     id: int
+    language: str
     name: str
     title: str
     text: str
@@ -80,7 +81,7 @@ def contents(connection: psycopg.Connection, ids: Sequence[int]) -> Iterator[Con
     """Yield contents by id, ascending."""
     for start in range(0, len(ids), _PAGE_ROWS):
         cursor = connection.execute(
-            "SELECT id, name, title, text FROM contents WHERE id = ANY(%s) ORDER BY id",
+            "SELECT id, language, name, title, text FROM contents WHERE id = ANY(%s) ORDER BY id",
             (list(ids[start : start + _PAGE_ROWS]),),
         )
         for row in cursor:

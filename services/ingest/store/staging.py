@@ -22,6 +22,7 @@ class StagedChunk:
     name: str
     qualified_name: str
     title: str
+    embedded_title: str
     text: str
     start_line: int
     end_line: int
@@ -102,8 +103,11 @@ async def _stage_chunks(connection: Connection, project_id: int, run_id: int, fi
     contents = sorted({c.content_hash: c for file in files for c in file.chunks}.values(), key=lambda c: c.content_hash)
     await connection.execute(
         """
-        INSERT INTO contents (project_id, content_hash, text_hash, fingerprint, name, title, text)
-        SELECT %s, * FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[], %s::text[], %s::text[], %s::text[])
+        INSERT INTO contents (project_id, content_hash, text_hash, fingerprint, language, name, title, embedded_title,
+                              text)
+        SELECT %s, * FROM unnest(
+            %s::bytea[], %s::bytea[], %s::bytea[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]
+        )
         ON CONFLICT (project_id, content_hash) DO NOTHING
         """,
         (
@@ -111,8 +115,10 @@ async def _stage_chunks(connection: Connection, project_id: int, run_id: int, fi
             [c.content_hash for c in contents],
             [c.text_hash for c in contents],
             [c.fingerprint for c in contents],
+            [c.language for c in contents],
             [c.name for c in contents],
             [c.title for c in contents],
+            [c.embedded_title for c in contents],
             [c.text for c in contents],
         ),
     )

@@ -44,7 +44,7 @@ async def missing_texts(
     """List texts that still have no vector, by fingerprint."""
     cursor = await connection.execute(
         f"""
-        SELECT DISTINCT ON (t.fingerprint) t.fingerprint, t.title, t.text
+        SELECT DISTINCT ON (t.fingerprint) t.fingerprint, t.embedded_title, t.text
         FROM ({NEXT_CONTENTS}) n JOIN contents t ON t.id = n.content_id
         WHERE t.fingerprint > %(after)s
           AND NOT EXISTS (SELECT FROM vectors v WHERE v.fingerprint = t.fingerprint)
@@ -53,7 +53,7 @@ async def missing_texts(
         {"run": run_id, "project": project_id, "after": after, "limit": limit},
     )
     return [
-        MissingText(bytes(row["fingerprint"]), model_input(row["title"], row["text"]))
+        MissingText(bytes(row["fingerprint"]), model_input(row["embedded_title"], row["text"]))
         for row in await cursor.fetchall()
     ]
 

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.core.errors import InvalidArgument
-from services.ingest.chunks import Budget, Chunk, ChunkKind, Unit, bounded, model_input, structural_key
+from services.ingest.chunks import (
+    Budget,
+    Chunk,
+    ChunkKind,
+    Unit,
+    bounded,
+    embedded_title,
+    model_input,
+    structural_key,
+)
+from services.ingest.extraction import extract
 
 WORDS = len  # characters as tokens: the strictest counter that a test can have
 
@@ -136,3 +146,27 @@ def test_different_places_never_share_a_key(places: list[tuple[str, tuple[str, .
 def test_keys_read_well() -> None:
     assert structural_key("src/a.py", ("Session.get",), 0) == "src/a.py#Session.get"
     assert structural_key("docs/x y.md", ("Guide", "and/or"), 2) == "docs/x y.md#Guide/and%2For~2"
+
+
+def _titles(source: str, path: str, budget_tokens: int = 200) -> list[tuple[str, str]]:
+    extraction = extract(
+        path, source, module="pkg.tool", count_tokens=lambda text: len(text.split()), budget_tokens=budget_tokens
+    )
+    return [(chunk.title, embedded_title(chunk)) for chunk in extraction.chunks]
+
+
+def test_code_is_embedded_with_the_names_around_it_and_documents_with_their_headings() -> None:
+    source = (
+        '"""Doc."""\n\nclass Box:\n    size = 1\n\n    def open(self):\n        return 1\n'
+        "\n\ndef close():\n    return 2\n"
+    )
+    assert _titles(source, "pkg/tool.py") == [
+        ("pkg.tool", "pkg.tool"),
+        ("pkg.tool > Box", ""),
+        ("pkg.tool > Box > open", "Box"),
+        ("pkg.tool > close", ""),
+    ]
+    body = "".join(f"    value_{n} = compute({n})\n" for n in range(60))
+    parts = _titles(f"def long():\n{body}", "pkg/tool.py", budget_tokens=60)
+    assert parts[0] == ("pkg.tool > long (part 1)", "")
+    assert parts[1] == ("pkg.tool > long (part 2)", "long (part 2)")

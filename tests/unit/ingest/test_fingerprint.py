@@ -13,16 +13,16 @@ text = st.text(max_size=20)
 @given(text, text, text, text)
 def test_fields_that_join_alike_hash_differently(a: str, b: str, c: str, d: str) -> None:
     same = (a, b) == (c, d)
-    assert (content_hash(a, b, "", "", b"", "full") == content_hash(c, d, "", "", b"", "full")) is same
+    assert (content_hash(a, b, "", "", "", b"", "full") == content_hash(c, d, "", "", "", b"", "full")) is same
     assert (embedding_fingerprint(a, b) == embedding_fingerprint(c, d)) is same
 
 
 def test_a_moved_boundary_is_another_content() -> None:
-    assert content_hash("ab", "c", "", "", b"", "full") != content_hash("a", "bc", "", "", b"", "full")
+    assert content_hash("ab", "c", "", "", "", b"", "full") != content_hash("a", "bc", "", "", "", b"", "full")
 
 
 def test_every_field_counts() -> None:
-    base = ("package", "module", "title", "text", b"pipeline", "full")
+    base = ("package", "module", "title", "text", "python", b"pipeline", "full")
     hashes = {content_hash(*base)}
     for place, field in enumerate(base):
         changed = list(base)

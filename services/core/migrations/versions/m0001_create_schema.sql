@@ -175,8 +175,11 @@ CREATE TABLE contents (
     text_hash bytea NOT NULL,
     -- NULL when the chunk is not embedded.
     fingerprint bytea,
+    language text COLLATE "C" NOT NULL,
     name text NOT NULL,
     title text NOT NULL,
+    -- What of the title is embedded with the text.
+    embedded_title text NOT NULL,
     text text NOT NULL,
     UNIQUE (project_id, content_hash)
 );
