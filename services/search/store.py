@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg.rows import tuple_row
+
 from services.core.db import Connection
 from services.core.errors import NotFound
 from services.core.sidecars import SidecarFile
@@ -120,6 +122,10 @@ def _where(restriction: Filter, alias: str, fields: Sequence[str] = tuple(_CONDI
     return "".join(f" AND {_CONDITIONS[field].format(alias)}" for field in fields if getattr(restriction, field))
 
 
+# The least key among the places of a content (of a table aliased t or s) that the query may see; NULL when it has none.
+_LEAST_KEY = f"SELECT min(c.key) AS key FROM chunks c WHERE c.content_id = {{alias}}.id AND {_CHUNK_LIVES} {{where}}"
+
+
 async def allowed_contents(connection: Connection, scope: Scope, restriction: Filter) -> list[int] | None:
     """Return the ids of the contents that pass a filter, ascending; None when there are too many for an allowlist."""
     cursor = await connection.execute(
@@ -144,15 +150,16 @@ class Located:
 
 async def locate(connection: Connection, scope: Scope, restriction: Filter, ids: Sequence[int]) -> dict[int, Located]:
     """Return those of the contents that live in the scope and pass the filter, by id."""
-    cursor = await connection.execute(
-        f"""
-        SELECT t.id, min(c.key) AS key, t.text_hash FROM contents t JOIN chunks c ON c.content_id = t.id
-        WHERE t.id = ANY(%(ids)s) AND {_CHUNK_LIVES} {_where(restriction, "c")}
-        GROUP BY t.id
-        """,
-        {**_parameters(scope, restriction), "ids": list(ids)},
-    )
-    return {row["id"]: Located(row["id"], row["key"], bytes(row["text_hash"])) for row in await cursor.fetchall()}
+    least = _LEAST_KEY.format(alias="t", where=_where(restriction, "c"))
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(
+            f"""
+            SELECT t.id, k.key, t.text_hash FROM contents t CROSS JOIN LATERAL ({least}) k
+            WHERE t.id = ANY(%(ids)s) AND k.key IS NOT NULL
+            """,
+            {**_parameters(scope, restriction), "ids": list(ids)},
+        )
+        return {content_id: Located(content_id, key, text_hash) async for content_id, key, text_hash in cursor}
 
 
 async def score_vectors(
@@ -181,22 +188,21 @@ async def _scored(
     ids: Sequence[int],
     limit: int,
 ) -> list[tuple[Located, float]]:
-    cursor = await connection.execute(
-        f"""
-        SELECT t.id, min(c.key) AS key, t.text_hash, -(v.embedding::vector <#> %(query)s::vector) AS score
-        FROM vectors v
-        JOIN contents t ON t.fingerprint = v.fingerprint AND t.project_id = %(project)s
-        JOIN chunks c ON c.content_id = t.id
-        WHERE {selection} AND {_CHUNK_LIVES} {_where(restriction, "c")}
-        GROUP BY t.id, v.id
-        ORDER BY score DESC, key LIMIT %(limit)s
-        """,
-        {**_parameters(scope, restriction), "query": query, "ids": list(ids), "limit": limit},
-    )
-    return [
-        (Located(row["id"], row["key"], bytes(row["text_hash"])), float(row["score"]))
-        for row in await cursor.fetchall()
-    ]
+    least = _LEAST_KEY.format(alias="s", where=_where(restriction, "c"))
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(
+            f"""
+            SELECT s.id, k.key, s.text_hash, s.score
+            FROM (
+                SELECT t.id, t.text_hash, -(v.embedding::vector <#> %(query)s::vector) AS score
+                FROM vectors v JOIN contents t ON t.fingerprint = v.fingerprint AND t.project_id = %(project)s
+                WHERE {selection}
+            ) s CROSS JOIN LATERAL ({least}) k
+            WHERE k.key IS NOT NULL ORDER BY s.score DESC, k.key LIMIT %(limit)s
+            """,
+            {**_parameters(scope, restriction), "query": query, "ids": list(ids), "limit": limit},
+        )
+        return [(Located(content_id, key, text_hash), score) async for content_id, key, text_hash, score in cursor]
 
 
 async def chunks_of_contents(
