@@ -10,7 +10,7 @@ import grpc.aio
 from undercroft.decisions.v1 import evidence_internal_service_pb2 as pb
 from undercroft.decisions.v1 import evidence_internal_service_pb2_grpc as pb_grpc
 
-from services.core.errors import NotReady, Unavailable
+from services.core.errors import Conflict, NotReady, Unavailable
 from services.core.grpc import open_channel
 
 # Languages whose files may be decision records.
@@ -54,6 +54,8 @@ class EvidenceSink:
             stub: pb_grpc.EvidenceInternalServiceAsyncStub = pb_grpc.EvidenceInternalServiceStub(self._channel)
             response = await stub.StageEvidence(request, timeout=_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.ABORTED:
+                raise Conflict("Another worker has taken this run over.", reason="RUN_FENCED_OFF") from error
             raise Unavailable(
                 f"The decisions service does not answer ({error.code().name}).",
                 remedy="Start it or wait for it; the next index run mines the decisions.",
