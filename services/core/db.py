@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import alembic.command
 import alembic.config
@@ -34,6 +37,7 @@ tell_as_unavailable(PoolTimeout, "The database did not answer in time.")
 tell_as_unavailable(psycopg.OperationalError, "The database does not answer.")
 
 _RETRIES = 5
+_CHECK_INTERVAL_S = 1.0
 # Any constant: one lock for all migrators of a database.
 _MIGRATION_LOCK = 0x0C0FFEE0
 
@@ -46,15 +50,23 @@ class Database:
             if not prepare:
                 connection.prepare_threshold = None
 
+        self._checked: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
             max_size=size,
             open=False,
             configure=configure,
-            check=AsyncConnectionPool.check_connection,
+            check=self._check,
             kwargs={"row_factory": dict_row, "application_name": "undercroft"},
         )
+
+    async def _check(self, connection: Connection) -> None:
+        """Look whether a connection still works, unless it did a moment ago: the look is a round trip."""
+        now = time.monotonic()
+        if now - self._checked.get(connection, -math.inf) > _CHECK_INTERVAL_S:
+            await AsyncConnectionPool.check_connection(connection)
+            self._checked[connection] = now
 
     async def open(self) -> None:
         """Connect; fails after 30 s without a server."""

@@ -3,6 +3,8 @@
 Fused scores depend on the legs alone. Each leg is put into total order (score descending, key ascending by bytes)
 before ranks are given; a document's parts are added in byte order of the legs' names in float64; so neither the order
 of legs nor that of hits changes a bit of the answer. A leg with no hits, or of weight zero, changes nothing.
+
+Values of which a query makes hundreds are named tuples: a frozen dataclass takes three times as long to make.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from services.core.errors import InvalidArgument
 
@@ -17,8 +20,7 @@ from services.core.errors import InvalidArgument
 RRF_K = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """A document by its stable key, with its score in one leg."""
 
     key: str
@@ -34,8 +36,7 @@ class Leg:
     hits: Sequence[Scored]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """What one leg adds to a fused score: the document's rank there (from 1), its score, and the share."""
 
     leg: str
@@ -44,8 +45,7 @@ class Part:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(NamedTuple):
     """A document with its fused score, which is the sum of its parts' shares, in byte order of the legs."""
 
     key: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from services.core.snapshots import Scope
+from services.search.fusion import Fused
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,7 @@ class Place:
     end_line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A content that a leg found. ``key`` is the least chunk key among its places that the query may see."""
 
     project_id: int
@@ -60,13 +61,27 @@ class ScorePart:
     matched_terms: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A candidate with its fused score."""
+class Ranked(NamedTuple):
+    """A fused document: the candidate that each part of its score found, in the order of the parts."""
 
-    candidate: Candidate
-    score: float
-    parts: tuple[ScorePart, ...]
+    fused: Fused
+    found: tuple[Candidate, ...]
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.found[0]
+
+    @property
+    def score(self) -> float:
+        return self.fused.score
+
+    @property
+    def parts(self) -> tuple[ScorePart, ...]:
+        """What each leg contributed; made when asked for, since only a page of a ranking is shown."""
+        return tuple(
+            ScorePart(part.leg, part.rank, part.score, part.share, found.matched_terms)
+            for part, found in zip(self.fused.parts, self.found, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)

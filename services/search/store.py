@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg.rows import tuple_row
 
@@ -139,8 +138,12 @@ async def allowed_contents(connection: Connection, scope: Scope, restriction: Fi
     return ids if len(ids) <= ALLOWLIST_LIMIT else None
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+def _array(ids: Sequence[int]) -> str:
+    """Write ids as Postgres reads an array: for hundreds of them several times as fast as adapting a list."""
+    return "{" + ",".join(map(str, ids)) + "}"
+
+
+class Located(NamedTuple):
     """A content that lives in the scope and passes the filter: its least chunk key, and the hash of its text."""
 
     content_id: int
@@ -155,9 +158,9 @@ async def locate(connection: Connection, scope: Scope, restriction: Filter, ids:
         await cursor.execute(
             f"""
             SELECT t.id, k.key, t.text_hash FROM contents t CROSS JOIN LATERAL ({least}) k
-            WHERE t.id = ANY(%(ids)s) AND k.key IS NOT NULL
+            WHERE t.id = ANY(%(ids)s::bigint[]) AND k.key IS NOT NULL
             """,
-            {**_parameters(scope, restriction), "ids": list(ids)},
+            {**_parameters(scope, restriction), "ids": _array(ids)},
         )
         return {content_id: Located(content_id, key, text_hash) async for content_id, key, text_hash in cursor}
 
@@ -169,14 +172,14 @@ async def score_vectors(
 
     ``query`` is a vector as pgvector reads it. Exact is: from the stored halfvec, in float32, in one order.
     """
-    return await _scored(connection, scope, restriction, "v.id = ANY(%(ids)s)", query, ids, limit)
+    return await _scored(connection, scope, restriction, "v.id = ANY(%(ids)s::bigint[])", query, ids, limit)
 
 
 async def score_contents(
     connection: Connection, scope: Scope, restriction: Filter, query: str, ids: Sequence[int], limit: int
 ) -> list[tuple[Located, float]]:
     """Score the vectors of contents exactly, as ``score_vectors`` does."""
-    return await _scored(connection, scope, restriction, "t.id = ANY(%(ids)s)", query, ids, limit)
+    return await _scored(connection, scope, restriction, "t.id = ANY(%(ids)s::bigint[])", query, ids, limit)
 
 
 async def _scored(
@@ -200,7 +203,7 @@ async def _scored(
             ) s CROSS JOIN LATERAL ({least}) k
             WHERE k.key IS NOT NULL ORDER BY s.score DESC, k.key LIMIT %(limit)s
             """,
-            {**_parameters(scope, restriction), "query": query, "ids": list(ids), "limit": limit},
+            {**_parameters(scope, restriction), "query": query, "ids": _array(ids), "limit": limit},
         )
         return [(Located(content_id, key, text_hash), score) async for content_id, key, text_hash, score in cursor]
 

@@ -16,7 +16,7 @@ from services.search.fusion import (
     reciprocal_rank_fusion,
     weighted_score_interpolation,
 )
-from services.search.queries import Candidate, Ranked, ScorePart
+from services.search.queries import Candidate, Ranked
 from services.search.steps.base import FuseStep, StepSettings
 
 _Legs = Mapping[str, Sequence[Candidate]]
@@ -77,12 +77,5 @@ def _identity(candidate: Candidate) -> str:
 
 
 def _ranked(legs: _Legs, fused: Sequence[Fused]) -> list[Ranked]:
-    candidates = {(name, _identity(one)): one for name, found in legs.items() for one in found}
-    ranked = []
-    for document in fused:
-        own = [(part, candidates[part.leg, document.key]) for part in document.parts]
-        parts = tuple(
-            ScorePart(part.leg, part.rank, part.score, part.share, found.matched_terms) for part, found in own
-        )
-        ranked.append(Ranked(own[0][1], document.score, parts))
-    return ranked
+    candidates = {name: {_identity(one): one for one in found} for name, found in legs.items()}
+    return [Ranked(one, tuple(candidates[part.leg][one.key] for part in one.parts)) for one in fused]
