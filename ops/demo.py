@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -38,20 +37,13 @@ def undercroft(*arguments: str) -> None:
         sys.exit(f"the demo stopped: undercroft {arguments[0]} ended with {done.returncode}")
 
 
-def install_model(prepared: Path, models: Path) -> None:
-    """Copy the prepared model into the appliance's models, unless it is there."""
-    if not (models / MODEL / "manifest.json").exists():
-        shutil.copytree(prepared / MODEL, models / MODEL, dirs_exist_ok=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, required=True, help="folder with the prepared model")
     arguments = parser.parse_args()
     start = time.monotonic()
     home = Home.locate(None)
-    home.create()
-    install_model(arguments.models, home.models)
+    undercroft("models", "install", str(arguments.models / MODEL))
     undercroft("up")
     for package in PACKAGES:
         undercroft("index", str(resources.files(package)), "--project", package.replace("_", "-"))

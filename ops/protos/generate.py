@@ -18,6 +18,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "proto"
+BIN = Path(sys.executable).parent
 GOOGLEAPIS = ROOT / ".cache" / "googleapis"
 GOOGLE = Path(str(resources.files("google.rpc").joinpath("status.proto"))).parents[1]
 STUB_PATTERNS = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
@@ -47,6 +48,8 @@ def generate(out: Path) -> None:
             f"-I{PROTOS}",
             f"-I{GOOGLEAPIS}",
             f"-I{wheel_protos}",
+            # Of this environment, whatever PATH says.
+            *(f"--plugin={BIN / plugin}" for plugin in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")),
             f"--python_out={out}",
             f"--mypy_out=quiet:{out}",
             f"--grpc_python_out={out}",

@@ -49,12 +49,12 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ``count`` different ports that are free now."""
+def free_ports(count: int, *, owner: str | None = None) -> list[int]:
+    """Return ``count`` different ports that are free now: for one owner the same ones, as long as they are free."""
     candidates = _candidates()
     held: dict[int, socket.socket] = {}
     try:
-        for port in random.sample(candidates, len(candidates)):
+        for port in random.Random(owner).sample(candidates, len(candidates)):
             if len(held) == count:
                 break
             listener = _listen(port)

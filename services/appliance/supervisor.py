@@ -160,7 +160,7 @@ class Supervisor:
             await asyncio.sleep(_ROTATE_INTERVAL_S)
 
     def _plan(self, connection: ConnectionInfo) -> list[SupervisedService]:
-        ports = free_ports(2 * len(self._specs))
+        ports = free_ports(2 * len(self._specs), owner=str(self._home.root))
         targets = {spec.name: f"{LOOPBACK}:{ports[2 * n]}" for n, spec in enumerate(self._specs)}
         environment = self._environment(connection, targets)
         return [

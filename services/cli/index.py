@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Annotated
 
 import grpc
 import typer
+from google.protobuf import field_mask_pb2
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from undercroft.client import Client, explain
@@ -31,6 +33,9 @@ _STAGES = {
 }
 
 
+_SILENCE_S = 5.0
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("index")(index)
@@ -44,7 +49,7 @@ def index(
         str, typer.Option("--project", "-p", help="Project to index into [default: from the first folder's name].")
     ] = "",
     model: Annotated[
-        str | None, typer.Option("--model", help='Embedding model of a new project; "" for none.', show_default=False)
+        str | None, typer.Option("--model", help='Embedding model of the project; "" for none.', show_default=False)
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file, whatever its size and time say.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Extract every file anew.")] = False,
@@ -57,7 +62,7 @@ def index(
     except UndercroftError as error:
         fail(error)
     with connect(home) as client:
-        _ensure_project(client, name, model, wanted)
+        _ensure_project(client, name, model, wanted, named=bool(project))
         request = index_service_pb2.RunIndexRequest(project=f"projects/{name}", verify=verify, force=force)
         operation = client.index.RunIndex(request)
         report = _watch(client, out, operation.name)
@@ -85,17 +90,31 @@ def _slug(name: str) -> str:
     return slug or "root"
 
 
-def _ensure_project(client: Client, name: str, model: str | None, folders: list[Path]) -> None:
-    """Create the project and its sources where they are missing."""
+def _ensure_project(client: Client, name: str, model: str | None, folders: list[Path], *, named: bool) -> None:
+    """Create the project and its sources where they are missing, and give it the model that was asked for.
+
+    A project that was not named but guessed from a folder must have that folder already, or be new.
+    """
+    parent = f"projects/{name}"
     wanted = None if model is None else project_pb2.Project(embedding_model=model)
+    listed: list[project_pb2.Source] = []
     try:
         client.projects.CreateProject(project_service_pb2.CreateProjectRequest(project_id=name, project=wanted))
     except grpc.RpcError as error:
         if explain(error).code != "ALREADY_EXISTS":
             raise
-    parent = f"projects/{name}"
-    listed = client.projects.ListSources(project_service_pb2.ListSourcesRequest(parent=parent, page_size=1000)).sources
+        request = project_service_pb2.ListSourcesRequest(parent=parent, page_size=1000)
+        listed = list(client.projects.ListSources(request).sources)
+        if model is not None:
+            _set_model(client, parent, model)
     known = {source.folder.path for source in listed}
+    if listed and not named and not known & {os.fspath(folder) for folder in folders}:
+        fail(
+            InvalidArgument(
+                f"There is a project {name!r} already, of {', '.join(sorted(known))}.",
+                remedy=f"Add the folder to it with `--project {name}`, or name another project with `--project`.",
+            )
+        )
     taken = {source.name.rpartition("/")[2] for source in listed}
     for folder in folders:
         if os.fspath(folder) in known:
@@ -108,27 +127,43 @@ def _ensure_project(client: Client, name: str, model: str | None, folders: list[
         )
 
 
+def _set_model(client: Client, project: str, model: str) -> None:
+    client.projects.UpdateProject(
+        project_service_pb2.UpdateProjectRequest(
+            project=project_pb2.Project(name=project, embedding_model=model),
+            update_mask=field_mask_pb2.FieldMask(paths=["embedding_model"]),
+        )
+    )
+
+
 def _names(slug: str) -> list[str]:
     return [slug, *(f"{slug[:58]}-{number}" for number in range(2, 1000))]
 
 
 def _watch(client: Client, out: Console, operation: str) -> index_run_pb2.IndexRunReport:
-    """Follow a run to its end with a progress bar, or with nothing where there is no terminal."""
+    """Follow a run to its end: with a progress bar, or where there is no terminal with a line now and then."""
     request = index_service_pb2.WatchIndexRunRequest(operation=operation)
     report = index_run_pb2.IndexRunReport()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    said_at, said = time.monotonic(), ""
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
         task = progress.add_task("waiting", total=None)
         for update in client.index.WatchIndexRun(request):
             report = update.report
             misses = report.embeddings.cache_misses
             embedding = report.stage == index_run_pb2.INDEX_STAGE_EMBED and misses
+            stage = _STAGES.get(report.stage, "working")
             progress.update(
                 task,
-                description=_STAGES.get(report.stage, "working"),
+                description=stage,
                 total=misses if embedding else None,
                 completed=report.embeddings.embedded if embedding else 0,
             )
+            if not out.is_terminal and time.monotonic() - said_at > _SILENCE_S:
+                line = f"  {stage} {report.embeddings.embedded} of {misses}" if embedding else f"  {stage}"
+                if line != said:
+                    out.print(line)
+                    said_at, said = time.monotonic(), line
     return report
 
 
@@ -143,8 +178,9 @@ def _show(out: Console, project: str, report: index_run_pb2.IndexRunReport) -> N
     )
     out.print(f"  chunks      {chunks.added} added, {chunks.removed} removed, {chunks.moved} moved, {chunks.kept} kept")
     if embeddings.model:
-        rate = f", {embeddings.cache_hits / embeddings.texts:.0%} from the cache" if embeddings.texts else ""
-        out.print(f"  embeddings  {embeddings.embedded} made via {embeddings.model}{rate}")
+        out.print(
+            f"  embeddings  {embeddings.embedded} made via {embeddings.model}, {embeddings.cache_hits} there already"
+        )
     if report.renewal_reason:
         out.print(f"  all files were extracted anew: {report.renewal_reason}", style="yellow", markup=False)
     for one in report.degraded:

@@ -17,7 +17,7 @@ from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, fail, print_json
 from services.core.errors import UndercroftError
 
-group = typer.Typer(help="Embedding models: prepare, list.", no_args_is_help=True)
+group = typer.Typer(help="Embedding models: prepare, install, list.", no_args_is_help=True, rich_markup_mode=None)
 
 
 def register(app: typer.Typer) -> None:
@@ -73,6 +73,25 @@ def prepare_model(
         f" {prepared.recipe.quantization}; against float32: cosine {fidelity.mean_cosine:.4f} mean,"
         f" {fidelity.min_cosine:.4f} least, top-10 overlap {fidelity.top10_overlap:.3f} over {fidelity.texts} texts"
     )
+
+
+@group.command("install")
+def install_model(
+    source: Annotated[Path, typer.Argument(help="Prepared model directory, from `models prepare` on any machine.")],
+    name: Annotated[str, typer.Option("--name", help="Name of the model [default: that of the directory].")] = "",
+    home: HomeOption = None,
+) -> None:
+    """Take a prepared model directory into the appliance, checked file by file."""
+    from services.embed.installation import install
+
+    try:
+        place = Home.locate(home)
+        place.create()
+        name = name or source.resolve().name
+        manifest = install(source.resolve(), place.models / name)
+    except UndercroftError as error:
+        fail(error)
+    console().print(f"{name}: installed in {place.models / name}, digest {manifest.digest[:12]}", markup=False)
 
 
 @group.command("list")

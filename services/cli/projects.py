@@ -14,7 +14,7 @@ from services.cli.connection import connect
 from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, print_json
 
-group = typer.Typer(help="Projects: list, status, skipped files, delete.", no_args_is_help=True)
+group = typer.Typer(help="Projects: list, status, skipped files, delete.", no_args_is_help=True, rich_markup_mode=None)
 
 _COLOURS = {common_pb2.METHOD_STATE_READY: "green", common_pb2.METHOD_STATE_BROKEN: "red"}
 

@@ -106,16 +106,19 @@ def _show(out: Console, hit: search_pb2.Hit, full: bool) -> None:
     out.print(Text(f"  score {hit.score:.3f} = " + " + ".join(parts), style="dim"))
     for other in hit.other_places:
         out.print(Text(f"  also {place(other)}", style="dim"))
-    # Highlighting is slow to import, and only answers for people need it.
-    from rich.syntax import Syntax
-
     lines = hit.text.splitlines()
     shown = lines if full else lines[:_SNIPPET_LINES]
-    lexer = _LEXERS.get(hit.language, hit.language)
     first = hit.place.span.start_line
-    out.print(
-        Syntax("\n".join(shown), lexer, line_numbers=True, start_line=first, background_color="default", padding=(0, 2))
-    )
+    if out.is_terminal:
+        # Highlighting is slow to import, and only people need it.
+        from rich.syntax import Syntax
+
+        lexer = _LEXERS.get(hit.language, hit.language)
+        code = "\n".join(shown)
+        out.print(Syntax(code, lexer, line_numbers=True, start_line=first, background_color="default", padding=(0, 2)))
+    else:
+        for number, line in enumerate(shown, first):
+            out.print(f"  {number:>5} {line}".rstrip(), markup=False)
     if len(lines) > len(shown):
         out.print(Text(f"    … {len(lines) - len(shown)} more lines", style="dim"))
     out.print()

@@ -37,7 +37,7 @@ class Visible:
 def no_such_project(name: str) -> NotFound:
     return NotFound(
         f"There is no project {name!r}.",
-        remedy="List the projects with `undercroft status`, or index a folder into it with `undercroft index`.",
+        remedy="List the projects with `undercroft projects list`, or index a folder into it with `undercroft index`.",
         reason="PROJECT_NOT_FOUND",
         metadata={"project": name},
     )

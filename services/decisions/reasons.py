@@ -64,17 +64,18 @@ def found_reasons(scope: Scope, corpus: Corpus, found: Iterable[FoundPassage]) -
         if record is not None:
             title = _title(record, one.start_line)
             passages[record].append(Passage(one.start_line, one.end_line, title, one.text, one.score, one.legs))
-    return {record: Reason(scope, corpus, record, _telling(record, own), 0) for record, own in passages.items()}
+    telling = {record: _telling(record, own) for record, own in passages.items()}
+    return {record: Reason(scope, corpus, record, own, 0) for record, own in telling.items() if own}
 
 
 def _telling(record: Record, passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """Leave out status and title, which many records share word by word, unless nothing else was found."""
+    """Leave out status and title: short sections that many records share word by word, and near to every question."""
 
     def tells(passage: Passage) -> bool:
         section = _section(record, passage.start_line)
         return section is None or section.kind not in (SectionKind.STATUS, SectionKind.PREAMBLE)
 
-    return tuple(filter(tells, passages)) or tuple(passages)
+    return tuple(filter(tells, passages))
 
 
 def with_mentions(reason: Reason, matches: Sequence[Match], text: str, best_score: float) -> Reason:

@@ -75,7 +75,7 @@ async def run(preset: Preset, query: Query) -> Ranking:
         with _timed(steps_us, leg.name):
             await leg.find(query, legs)
     with _timed(steps_us, preset.fuse.name):
-        fused = _collapse(preset.fuse.fuse(legs.found))
+        fused = _collapse(preset.fuse.fuse(legs.found, names_code=bool(query.identifiers)))
     return Ranking(tuple(fused), tuple(legs.reports), steps_us)
 
 

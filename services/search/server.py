@@ -125,13 +125,13 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
         )
         token = self._pages.seal(request, {"offset": offset + limit}) if len(found) > limit else ""
         hints = []
-        if not found and not symbols:
-            hints.append(
-                search_pb2.Hint(
-                    kind="no_evidence",
-                    message=f"No definition of {request.symbol!r} and nothing that names it. Search for it instead.",
-                )
+        if not found and not offset:
+            told = (
+                "Nothing is known to refer to it. Uses as a value (callbacks, except clauses) are not recorded yet."
+                if symbols
+                else f"No definition of {request.symbol!r} and nothing that names it. Search for it instead."
             )
+            hints.append(search_pb2.Hint(kind="no_evidence", message=told))
         return search_service_pb2.ListReferencesResponse(
             references=map(_reference, found[:limit]),
             next_page_token=token,
@@ -244,7 +244,7 @@ def _filter(message: common_pb2.Filter) -> Filter:
     return Filter(
         packages=tuple(message.packages),
         path_globs=tuple(message.path_globs),
-        languages=tuple(message.languages),
+        languages=tuple(language.lower() for language in message.languages),
         kinds=tuple(message.kinds),
     )
 

@@ -17,12 +17,13 @@ from services.search.clients import EmbedClient, IngestClient, QueryEmbedding
 from services.search.indexes import Indexes, OpenGeneration
 from services.search.pipeline import Preset, Ranking
 from services.search.queries import Answer, Chunk, Filter, Hint, Hit, Ranked, Reference, Symbol
-from services.search.steps.base import Query
+from services.search.steps.base import Query, identifiers_in
 
 STALE_OK, WAIT, REQUIRE_FRESH = "stale_ok", "wait", "require_fresh"
 
 MAX_QUERY_CHARS = 8192
 _CHARS_PER_TOKEN = 4
+_PUNCTUATION = ".,;:!?()[]{}<>\"'`"
 _MAX_READ_BYTES = 1024 * 1024
 # Part of the deadline that is left to answer once waiting for an index run has ended.
 _ANSWER_RESERVE_S = 1.0
@@ -93,7 +94,16 @@ class SearchService:
                         if opened.dense is not None:
                             embedding.ask(opened.model_name, opened.model_digest)
                 terms = text.query_tokens(asked.text)
-                query = Query(asked.text, terms, asked.restriction, targets, connection, embedding)
+                query = Query(
+                    text=asked.text,
+                    identifiers=identifiers_in(asked.text),
+                    terms=terms,
+                    words=_words(asked.text),
+                    restriction=asked.restriction,
+                    targets=targets,
+                    connection=connection,
+                    vectors=embedding,
+                )
                 ranking = await pipeline.run(preset, query)
                 _refuse_dead_method(preset, ranking)
                 page = ranking.ranked[asked.offset : asked.offset + asked.limit]
@@ -245,29 +255,33 @@ class SearchService:
     ) -> tuple[list[Scope], list[Symbol], list[Reference]]:
         """List edges project by project, and the definitions that the name stands for."""
         _check_name(name)
-        definitions: list[Symbol] = []
+        defined: dict[str, list[Symbol]] = {}
         found: list[Reference] = []
-        skip = offset
         async with self._database.snapshot() as connection:
             scopes = await resolve(connection, projects, visible)
             for scope in scopes:
-                here = await store.symbols(connection, scope, Filter(), name, ("", "", 0), 100)
-                definitions += here
-                edges = await store.references(
+                defined[scope.project] = await store.symbols(connection, scope, Filter(), name, ("", "", 0), 100)
+            definitions = [symbol for symbols in defined.values() for symbol in symbols]
+            for scope in scopes:
+                found += await store.references(
                     connection,
                     scope,
                     restriction,
                     name=name,
-                    definitions=sorted({one.qualified_name for one in here}),
+                    definitions=sorted({symbol.qualified_name for symbol in definitions}),
                     outgoing=outgoing,
                     kinds=kinds,
-                    resolved_only=resolved_only,
-                    offset=0,
-                    limit=skip + limit - len(found),
+                    # A project that does not define the name has many others of that name: only certain edges count.
+                    resolved_only=resolved_only or (bool(definitions) and not defined[scope.project]),
+                    limit=offset + limit,
                 )
-                found += edges[skip:]
-                skip = max(0, skip - len(edges))
-        return scopes, definitions, found[:limit]
+        found.sort(key=lambda reference: not reference.resolved)
+        return scopes, definitions, found[offset : offset + limit]
+
+
+def _words(query: str) -> dict[str, str]:
+    """Return the word of the query that each lexical term is made from."""
+    return {term: word.strip(_PUNCTUATION) for word in reversed(query.split()) for term in text.query_tokens(word)}
 
 
 def _check_name(name: str) -> None:

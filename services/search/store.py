@@ -208,6 +208,26 @@ async def _scored(
         return [(Located(content_id, key, text_hash), score) async for content_id, key, text_hash, score in cursor]
 
 
+async def named_contents(
+    connection: Connection, scope: Scope, restriction: Filter, identifiers: Sequence[str], limit: int
+) -> list[Located]:
+    """Return contents of definitions by key whose qualified name is an identifier or ends with it, part by part."""
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(
+            f"""
+            SELECT t.id, min(c.key) AS key, t.text_hash
+            FROM unnest(%(identifiers)s::text[]) AS i (name)
+            JOIN contents t ON t.project_id = %(project)s AND t.name = (regexp_match(i.name, '[^.]+$'))[1]
+            JOIN chunks c ON c.content_id = t.id
+            WHERE right(c.qualified_name, length(i.name) + 1) IN (i.name, '.' || i.name)
+              AND {_CHUNK_LIVES} {_where(restriction, "c")}
+            GROUP BY t.id ORDER BY key LIMIT %(limit)s
+            """,
+            {**_parameters(scope, restriction), "identifiers": list(identifiers), "limit": limit},
+        )
+        return [Located(*row) async for row in cursor]
+
+
 async def chunks_of_contents(
     connection: Connection, scope: Scope, restriction: Filter, ids: Sequence[int]
 ) -> dict[int, Chunk]:
@@ -389,7 +409,6 @@ async def references(
     outgoing: bool,
     kinds: Sequence[int],
     resolved_only: bool,
-    offset: int,
     limit: int,
 ) -> list[Reference]:
     """List edges to a symbol, or from it: certain ones first, then by package, path and line.
@@ -406,7 +425,7 @@ async def references(
         {_where(restriction, "e", ("packages", "path_globs", "languages"))}
         AND (%(any_kind)s OR e.kind = ANY(%(edge_kinds)s)) AND (NOT %(resolved_only)s OR {certain})
         ORDER BY certain DESC, e.package, e.path, e.line, e.kind, e.target_symbol, e.source_symbol
-        OFFSET %(offset)s LIMIT %(limit)s
+        LIMIT %(limit)s
         """,
         {
             **_parameters(scope, restriction),
@@ -416,7 +435,6 @@ async def references(
             "any_kind": not kinds,
             "edge_kinds": list(kinds),
             "resolved_only": resolved_only,
-            "offset": offset,
             "limit": limit,
         },
     )

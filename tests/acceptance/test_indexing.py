@@ -15,7 +15,7 @@ from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import index_service_pb2, project_pb2, project_service_pb2
 from undercroft.search.v1 import search_service_pb2
 
-from tests.support.appliance import MODEL, Appliance
+from tests.support.appliance import MODEL, Appliance, undercroft
 
 Copy = Callable[..., Path]
 
@@ -318,3 +318,16 @@ def test_a_missing_model_degrades_dense_retrieval_alone_and_the_next_run_fills_i
     assert filled.renewal_reason
     assert not filled.degraded
     assert appliance.search("total price of a cart", project, preset="dense").hits
+
+
+def test_two_folders_of_one_name_are_not_taken_for_one_project(appliance: Appliance, tmp_path: Path) -> None:
+    first = write(tmp_path / "a" / "twin", SMALL)
+    second = write(tmp_path / "b" / "twin", SMALL)
+    assert undercroft("index", str(first), "--model", "", home=appliance.home).returncode == 0
+    refused = undercroft("index", str(second), home=appliance.home, check=False)
+    assert refused.returncode == 1
+    assert "--project" in refused.stderr
+    joined = undercroft("index", str(second), "--project", "twin", home=appliance.home)
+    assert "3 new" in joined.stdout
+    again = undercroft("index", str(first), home=appliance.home)
+    assert "nothing changed" in again.stdout

@@ -10,6 +10,7 @@ from services.search.steps.base import FuseStep, LegStep, Step, StepSettings, bu
 from services.search.steps.dense import Dense
 from services.search.steps.fuse import RankFusion, ScoreInterpolation
 from services.search.steps.lexical import Lexical
+from services.search.steps.symbol import Symbol
 
 __all__ = [
     "Dense",
@@ -20,6 +21,7 @@ __all__ = [
     "ScoreInterpolation",
     "Step",
     "StepSettings",
+    "Symbol",
     "build_step",
     "step_names",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -34,12 +35,31 @@ class QueryVector:
         return "[" + ",".join(map(repr, self.values)) + "]"
 
 
+# Words that people write in code and not in prose: with an inner underscore, dot, digit or capital.
+_CODE = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?![\w.]*\w)")
+_CODE_MARK = re.compile(r"\w_\w|^_|\w\.\w|[a-z][A-Z]|[A-Z]{2}[a-z]|[A-Za-z]\d")
+
+
+def identifiers_in(text: str) -> tuple[str, ...]:
+    """Return what a query names as code would: words with the marks of identifiers, or its only word."""
+    words = [match[0] for match in _CODE.finditer(text)]
+    if len(words) == 1 and words[0] == text.strip(" `()"):
+        return tuple(words)
+    return tuple(dict.fromkeys(word for word in words if _CODE_MARK.search(word)))
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What every step is given. ``targets`` are the scopes with their open generations, by project name."""
+    """What every step is given. ``targets`` are the scopes with their open generations, by project name.
+
+    ``identifiers`` are the words that the query writes as code does; none in prose.
+    """
 
     text: str
+    identifiers: Sequence[str]
     terms: Sequence[str]
+    # The word of the query that each term was made from.
+    words: Mapping[str, str]
     restriction: Filter
     targets: Sequence[tuple[Scope, OpenGeneration]]
     connection: Connection
@@ -80,7 +100,8 @@ class FuseStep(Step):
     """Makes one ranking of the legs' candidates."""
 
     @abc.abstractmethod
-    def fuse(self, legs: Mapping[str, Sequence[Candidate]]) -> list[Ranked]: ...
+    def fuse(self, legs: Mapping[str, Sequence[Candidate]], *, names_code: bool) -> list[Ranked]:
+        """``names_code`` says that the query has identifiers, for which words weigh more than meaning."""
 
 
 def step_names() -> list[str]:

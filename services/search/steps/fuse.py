@@ -24,6 +24,8 @@ _Legs = Mapping[str, Sequence[Candidate]]
 
 class _FuseSettings(StepSettings):
     weights: dict[str, float]
+    # Weights for queries that name code; the same ones where none are given.
+    code_weights: dict[str, float] = pydantic.Field(default_factory=dict)
     # Score that a leg's candidates must reach where no other leg found anything: nearest neighbours exist for nonsense
     # too, and are no evidence by themselves.
     alone: dict[str, float] = pydantic.Field(default_factory=dict)
@@ -39,9 +41,9 @@ class RankFusion(FuseStep):
     name: ClassVar[str] = "rrf"
     settings_class: ClassVar[type[StepSettings]] = _RankSettings
 
-    def fuse(self, legs: _Legs) -> list[Ranked]:
+    def fuse(self, legs: _Legs, *, names_code: bool) -> list[Ranked]:
         assert isinstance(self.settings, _RankSettings)
-        return _ranked(legs, reciprocal_rank_fusion(_weighted(legs, self.settings), k=self.settings.k))
+        return _ranked(legs, reciprocal_rank_fusion(_weighted(legs, self.settings, names_code), k=self.settings.k))
 
 
 class _ScoreSettings(_FuseSettings):
@@ -55,19 +57,20 @@ class ScoreInterpolation(FuseStep):
     name: ClassVar[str] = "wsi"
     settings_class: ClassVar[type[StepSettings]] = _ScoreSettings
 
-    def fuse(self, legs: _Legs) -> list[Ranked]:
+    def fuse(self, legs: _Legs, *, names_code: bool) -> list[Ranked]:
         assert isinstance(self.settings, _ScoreSettings)
-        weighted = _weighted(legs, self.settings)
+        weighted = _weighted(legs, self.settings, names_code)
         return _ranked(legs, weighted_score_interpolation(weighted, floors=self.settings.floors))
 
 
-def _weighted(legs: _Legs, settings: _FuseSettings) -> list[Leg]:
+def _weighted(legs: _Legs, settings: _FuseSettings, names_code: bool) -> list[Leg]:
+    weights = (settings.code_weights if names_code else {}) or settings.weights
     finding = [name for name, found in legs.items() if found]
     weighted = []
     for name, found in legs.items():
         least = settings.alone.get(name, -math.inf) if finding == [name] else -math.inf
         hits = [Scored(_identity(one), one.score) for one in found if one.score >= least]
-        weighted.append(Leg(name, settings.weights.get(name, 1.0), hits))
+        weighted.append(Leg(name, weights.get(name, 1.0), hits))
     return weighted
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import ClassVar
 
 import pydantic
@@ -53,13 +54,13 @@ class Lexical(LegStep):
         while True:
             hits = await asyncio.to_thread(index.search, query.terms, wanted, allowed_ids=allowed)
             located = await store.locate(query.connection, scope, query.restriction, [hit.id for hit in hits.hits])
-            found = [_candidate(scope, hit, located[hit.id]) for hit in hits.hits if hit.id in located]
+            found = [_candidate(scope, hit, located[hit.id], query.words) for hit in hits.hits if hit.id in located]
             if len(found) >= limit or len(hits.hits) < wanted:
                 return in_order(found, limit)
             wanted *= 4
 
 
-def _candidate(scope: Scope, hit: LexicalHit, located: store.Located) -> Candidate:
+def _candidate(scope: Scope, hit: LexicalHit, located: store.Located, words: Mapping[str, str]) -> Candidate:
     return Candidate(
         project_id=scope.project_id,
         project=scope.project,
@@ -67,5 +68,5 @@ def _candidate(scope: Scope, hit: LexicalHit, located: store.Located) -> Candida
         key=located.key,
         text_hash=located.text_hash,
         score=hit.score,
-        matched_terms=tuple(term for term, _ in hit.terms),
+        matched_terms=tuple(dict.fromkeys(words.get(term, term) for term, _ in hit.terms)),
     )

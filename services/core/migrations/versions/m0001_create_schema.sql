@@ -176,13 +176,14 @@ CREATE TABLE contents (
     -- NULL when the chunk is not embedded.
     fingerprint bytea,
     language text COLLATE "C" NOT NULL,
-    name text NOT NULL,
+    name text COLLATE "C" NOT NULL,
     title text NOT NULL,
     -- What of the title is embedded with the text.
     embedded_title text NOT NULL,
     text text NOT NULL,
     UNIQUE (project_id, content_hash)
 );
+CREATE INDEX contents_name ON contents (project_id, name);
 CREATE INDEX contents_text ON contents (project_id, text_hash);
 CREATE INDEX contents_fingerprint ON contents (fingerprint, project_id) WHERE fingerprint IS NOT NULL;
 

@@ -1,0 +1,40 @@
+"""Prepared models are taken in whole, checked, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from services.core.errors import Conflict, DataLoss, NotReady
+from services.embed.installation import install
+from services.embed.verify import check_files, read_manifest
+
+
+def test_a_prepared_model_is_installed_and_once_more_is_nothing(real_model: Path, tmp_path: Path) -> None:
+    manifest = install(real_model, tmp_path / "models" / "m")
+    check_files(tmp_path / "models" / "m", manifest)
+    assert install(real_model, tmp_path / "models" / "m").digest == manifest.digest
+
+
+def test_a_damaged_model_is_refused_and_leaves_nothing(real_model: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(real_model, copy)
+    weights = copy / f"{read_manifest(copy).graph}.bin"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(DataLoss):
+        install(copy, tmp_path / "models" / "m")
+    assert not (tmp_path / "models" / "m").exists()
+
+
+def test_what_was_not_prepared_and_what_is_taken_are_refused(real_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(NotReady):
+        install(tmp_path / "plain", tmp_path / "models" / "m")
+    (tmp_path / "models" / "m").mkdir(parents=True)
+    (tmp_path / "models" / "m" / "file").write_text("x")
+    with pytest.raises(Conflict):
+        install(real_model, tmp_path / "models" / "m")
