@@ -9,7 +9,7 @@ import grpc
 import typer
 
 from services.cli import down, index, models, projects, references, repair, search, status, up, why
-from services.cli.output import fail_call
+from services.cli.output import fail_call, fail_undecodable
 
 app = typer.Typer(
     name="undercroft",
@@ -46,3 +46,5 @@ def main() -> None:
         app()
     except grpc.RpcError as error:
         fail_call(error)
+    except UnicodeEncodeError:
+        fail_undecodable()

@@ -43,6 +43,14 @@ def fail_call(error: grpc.RpcError) -> NoReturn:
     sys.exit(1)
 
 
+def fail_undecodable() -> NoReturn:
+    """Say that an argument is not text, and end with 1."""
+    _tell(
+        "An argument is not valid UTF-8.", "Give it in UTF-8; a folder with such a name can be reached by a link to it."
+    )
+    sys.exit(1)
+
+
 def _tell(cause: str, remedy: str) -> None:
     out = console(stderr=True)
     out.print(cause, style="red", markup=False)

@@ -27,11 +27,20 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from services.core.errors import NotReady
-from services.core.grpc import tell_as_unavailable
+from services.core.grpc import tell_as_invalid, tell_as_unavailable
 
 Connection = psycopg.AsyncConnection[DictRow]
 T = TypeVar("T")
 
+# What the database answers when something in the rows is at fault, not the database.
+REFUSALS = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.errors.StatementTooComplex,
+)
+
+tell_as_invalid(psycopg.DataError, "A value can't be stored or looked up as it is.")
 tell_as_unavailable(psycopg.errors.QueryCanceled, "The database did not answer in time.")
 tell_as_unavailable(PoolTimeout, "The database did not answer in time.")
 tell_as_unavailable(psycopg.OperationalError, "The database does not answer.")

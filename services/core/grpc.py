@@ -55,13 +55,20 @@ _CODES: dict[type[UndercroftError], grpc.StatusCode] = {
 _ALREADY_EXISTS = "ALREADY_EXISTS"
 
 # Errors of libraries that only some services have, with what a caller is told.
-_FOREIGN: list[tuple[type[Exception], str]] = []
+_FOREIGN: list[tuple[type[Exception], UndercroftError]] = []
+_MOST_CHARS = 600
 Register = Callable[[grpc.aio.Server], list[str]]
 
 
 def tell_as_unavailable(kind: type[Exception], answer: str) -> None:
     """Have callers told UNAVAILABLE with ``answer`` when an error of ``kind`` ends a call; more special kinds first."""
-    _FOREIGN.append((kind, answer))
+    _FOREIGN.append((kind, Unavailable(answer, remedy="Try again.", reason="DATABASE_UNAVAILABLE")))
+
+
+def tell_as_invalid(kind: type[Exception], answer: str) -> None:
+    """Have callers told INVALID_ARGUMENT with ``answer`` when an error of ``kind`` ends a call."""
+    remedy = "Leave out NUL characters, odd globs and numbers out of range."
+    _FOREIGN.append((kind, InvalidArgument(answer, remedy=remedy)))
 
 
 def status_code(error: UndercroftError) -> grpc.StatusCode:
@@ -73,16 +80,22 @@ def status_code(error: UndercroftError) -> grpc.StatusCode:
 
 def status_details(error: UndercroftError) -> status_pb2.Status:
     """Return the ``google.rpc.Status`` of an error, with ErrorInfo and, for Overloaded, RetryInfo."""
-    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    metadata = {key: _clipped(value) for key, value in error.metadata.items()}
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
     if error.remedy:
-        info.metadata["remedy"] = error.remedy
+        info.metadata["remedy"] = _clipped(error.remedy)
     details = [any_pb2.Any(), *([any_pb2.Any()] if isinstance(error, Overloaded) else [])]
     details[0].Pack(info)
     if isinstance(error, Overloaded):
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after_s * 1e9))
         details[1].Pack(error_details_pb2.RetryInfo(retry_delay=delay))
-    return status_pb2.Status(code=status_code(error).value[0], message=str(error), details=details)
+    return status_pb2.Status(code=status_code(error).value[0], message=_clipped(str(error)), details=details)
+
+
+def _clipped(text: str) -> str:
+    """Keep a message that echoes its input within what fits the headers of an answer, which carry it twice."""
+    return text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1] + "…"
 
 
 def as_status(stored: Mapping[str, str] | None, *, cancelled: bool) -> status_pb2.Status:
@@ -99,7 +112,7 @@ def as_undercroft_error(error: BaseException) -> UndercroftError:
         return error
     for kind, answer in _FOREIGN:
         if isinstance(error, kind):
-            return Unavailable(answer, remedy="Try again.", reason="DATABASE_UNAVAILABLE")
+            return answer
     return UndercroftError("Internal error.", remedy="The service's log has the details.", reason="INTERNAL")
 
 
@@ -108,7 +121,7 @@ async def _abort(method: str, context: grpc.aio.ServicerContext[Any, Any], raise
     if status_code(error) is grpc.StatusCode.INTERNAL:
         log.error("call failed", method=method, exc_info=raised)
     details = status_details(error).SerializeToString()
-    await context.abort(status_code(error), str(error), (("grpc-status-details-bin", details),))
+    await context.abort(status_code(error), _clipped(str(error)), (("grpc-status-details-bin", details),))
     raise AssertionError("abort returns never")
 
 

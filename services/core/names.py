@@ -7,6 +7,9 @@ from urllib.parse import quote, unquote
 
 from services.core.errors import InvalidArgument
 
+_PACKAGE = re.compile(r"[^\W_][\w.@-]{0,127}")
+_MODEL = re.compile(r"[^\W_][\w.-]{0,127}")
+_MOST_CHARS = 200
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
@@ -18,6 +21,35 @@ def check_id(value: str, what: str) -> str:
             remedy="Use 1 to 63 of a-z, 0-9, '-', '_' and '.', starting with a letter or digit.",
             reason="INVALID_RESOURCE_ID",
         )
+    return value
+
+
+def check_package(value: str) -> str:
+    """Return ``value`` if it is a valid package name. Chunk keys begin with it and a colon."""
+    if not _PACKAGE.fullmatch(value):
+        raise InvalidArgument(
+            f"{value[:80]!r} is no valid package name.",
+            remedy="Use 1 to 128 of letters, digits, '-', '_', '.' and '@', starting with a letter or digit.",
+            reason="INVALID_PACKAGE",
+        )
+    return value
+
+
+def check_model(value: str) -> str:
+    """Return ``value`` if it can be the name of a model below the models directory; empty for none."""
+    if value and not _MODEL.fullmatch(value):
+        raise InvalidArgument(
+            f"{value[:80]!r} is no name of a model.",
+            remedy="Name a folder of the models directory; `undercroft models list` shows them.",
+            reason="INVALID_MODEL_NAME",
+        )
+    return value
+
+
+def check_text(value: str, what: str) -> str:
+    """Return a free text of one line if it is short enough to be shown."""
+    if len(value) > _MOST_CHARS or any(ord(character) < 32 for character in value):
+        raise InvalidArgument(f"The {what} is not one line of at most {_MOST_CHARS} characters.", remedy="Shorten it.")
     return value
 
 

@@ -101,6 +101,8 @@ class Volume:
             temporary.rename(destination)
         except FileNotFoundError as error:
             raise _damaged(Damage(file, "is missing")) from error
+        except OSError as error:
+            raise _damaged(Damage(file, f"can't be copied: {os.strerror(error.errno or errno.EIO)}")) from error
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -107,6 +107,7 @@ class EmbedServicer(embed_service_pb2_grpc.EmbedServiceServicer):
         return embed_service_pb2.GetInfoResponse(
             models=[_model(state) for state in info.models],
             max_texts=info.max_texts,
+            max_text_chars=info.max_text_chars,
             max_request_bytes=info.max_request_bytes,
             queue_capacity=info.queue_capacity,
             queue_length=info.queue_length,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ import structlog
 
 from services.core.errors import InvalidArgument, NotReady, Unavailable
 from services.embed import metrics
-from services.embed.engine import describe_engine, describe_processor
+from services.embed.engine import Engine, describe_engine, describe_processor
 from services.embed.recipe import Purpose
 from services.embed.registry import LoadedModel, ModelState, Registry
 from services.embed.settings import EmbedSettings
@@ -25,6 +25,9 @@ Float32Array = npt.NDArray[np.float32]
 
 # What an answer carries besides its vectors: counts, indexes, headers.
 _ANSWER_MARGIN_BYTES = 64 * 1024
+
+
+_SLICE_CHARS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Info:
 
     models: tuple[ModelState, ...]
     max_texts: int
+    max_text_chars: int
     max_request_bytes: int
     queue_capacity: int
     queue_length: int
@@ -108,7 +112,7 @@ class EmbedService:
             )
         self._check_answer(len(texts), loaded.recipe.dimensions)
         tokenizing = time.monotonic()
-        tokens = await asyncio.to_thread(loaded.verified.engine.tokenize, texts, purpose)
+        tokens = await self._tokenize(loaded.verified.engine, texts, purpose)
         tokenized = time.monotonic()
         left_s = None if timeout_s is None else timeout_s - (tokenized - started)
         answer = await loaded.batcher.embed(tokens, purpose, timeout_s=left_s)
@@ -128,7 +132,7 @@ class EmbedService:
         """Count the tokens of texts as the model reads them."""
         self._check_texts(texts)
         loaded = await self._model(model, None)
-        tokens = await asyncio.to_thread(loaded.verified.engine.tokenize, texts, purpose)
+        tokens = await self._tokenize(loaded.verified.engine, texts, purpose)
         return Counts(
             token_counts=tuple(item.count for item in tokens), max_length_tokens=loaded.recipe.max_length_tokens
         )
@@ -139,6 +143,7 @@ class EmbedService:
         return Info(
             models=models,
             max_texts=self._settings.max_texts,
+            max_text_chars=self._settings.max_text_chars,
             max_request_bytes=self._settings.max_message_bytes,
             queue_capacity=self._settings.queue_capacity,
             queue_length=self._registry.queue_length,
@@ -187,6 +192,21 @@ class EmbedService:
                 reason="TOO_MANY_TEXTS",
                 metadata={"max_texts": str(self._settings.max_texts)},
             )
+        longest = max(map(len, texts))
+        if longest > self._settings.max_text_chars:
+            raise InvalidArgument(
+                f"A text has {longest} characters, {self._settings.max_text_chars} are allowed.",
+                remedy="Split it: no model reads more than its first part.",
+                reason="TEXT_TOO_LONG",
+                metadata={"max_text_chars": str(self._settings.max_text_chars)},
+            )
+
+    async def _tokenize(self, engine: Engine, texts: Sequence[str], purpose: Purpose) -> list[Tokens]:
+        """Tokenize in slices, so that a caller who goes away stops the work and short texts need not wait for long."""
+        tokens: list[Tokens] = []
+        for part in _slices(texts):
+            tokens += await asyncio.to_thread(engine.tokenize, part, purpose)
+        return tokens
 
     def _check_answer(self, texts: int, dimensions: int) -> None:
         fitting = (self._settings.max_message_bytes - _ANSWER_MARGIN_BYTES) // (4 * dimensions + 16)
@@ -205,3 +225,17 @@ class EmbedService:
         if truncated:
             metrics.TRUNCATED.labels(model).inc(len(truncated))
             log.info("texts truncated", model=model, texts=len(truncated), of=len(tokens))
+
+
+def _slices(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Cut texts into runs of about as many characters as tokenize in a tenth of a second."""
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        part.append(text)
+        size += len(text)
+        if size >= _SLICE_CHARS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

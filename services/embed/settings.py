@@ -21,6 +21,7 @@ class EmbedSettings(ServiceSettings):
     inference_threads: int = Field(0, ge=0, description="threads of inference; 0 takes the CPU quota of the container")
     queue_capacity: int = Field(4096, gt=0, description="texts that may wait per model, for each purpose")
     max_texts: int = Field(1024, gt=0, description="most texts in one request")
+    max_text_chars: int = Field(262_144, gt=0, description="longest text of a request in characters")
     load_timeout_s: float = Field(120.0, gt=0, description="longest time that a model may take to load")
 
     @field_validator("models_dir")

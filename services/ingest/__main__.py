@@ -46,6 +46,7 @@ async def main() -> None:
         await check_schema(database)
         volume = Volume(settings.sidecar_dir)
         builder = SidecarBuilder(url, volume, settings.local_dir / "ingest")
+        builder.clean()
         pipeline = load_pipeline(settings.pipeline_file)
         embedder, evidence = Embedder(settings.embed_target), EvidenceSink(settings.decisions_target)
         stack.push_async_callback(embedder.close)

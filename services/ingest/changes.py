@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from services.core.errors import NotFound
 from services.ingest.discovery import Body, DiscoverySettings, Found, discover, read
+from services.ingest.keys import MAX_PATH_BYTES
 from services.ingest.modules import ModuleRoots
 from services.ingest.skips import Skipped, SkipReason
 
@@ -83,7 +85,13 @@ def compare(
 
     Files that ``must_read`` asks for are listed to be read although nothing else does.
     """
-    entries = list(discover(root, settings, data_dir=data_dir))
+    if os.path.realpath(root) != os.fspath(root):
+        raise NotFound(
+            f"{root} is no longer the folder that was added: a link has taken its place.",
+            remedy="Put the folder back, or delete the source and add the other folder.",
+            reason="SOURCE_REPLACED",
+        )
+    entries = [_bounded(entry) for entry in discover(root, settings, data_dir=data_dir)]
     found = [entry for entry in entries if isinstance(entry, Found)]
     changes = Changes(ModuleRoots.of((entry.path for entry in found), root.name))
     changes.skipped = [entry for entry in entries if isinstance(entry, Skipped)]
@@ -104,6 +112,22 @@ def compare(
     skipped = {one.path for one in changes.skipped}
     changes.deleted = sorted(path for path in live if path not in changes.seen or path in skipped)
     return changes
+
+
+def untouched(live: Mapping[str, LiveFile], hints: Mapping[str, Hint], reason: str) -> Changes:
+    """Return the changes of a source that can't be listed: none, and one entry that says why."""
+    changes = Changes(ModuleRoots.of(()))
+    changes.unchanged = len(live)
+    changes.seen = {*live, *hints}
+    changes.skipped = [Skipped("./", SkipReason.UNREADABLE, reason)]
+    return changes
+
+
+def _bounded(entry: Found | Skipped) -> Found | Skipped:
+    """Skip a file whose path is too long to be a key."""
+    if isinstance(entry, Found) and len(entry.path.encode()) > MAX_PATH_BYTES:
+        return Skipped(entry.path, SkipReason.NAME_TOO_LONG, f"the path has more than {MAX_PATH_BYTES} bytes")
+    return entry
 
 
 def read_candidates(

@@ -103,11 +103,7 @@ class Embedder:
 
 def _unavailable(error: grpc.aio.AioRpcError) -> UndercroftError:
     reason, metadata = error_reason(error)
-    if error.code() in (
-        grpc.StatusCode.FAILED_PRECONDITION,
-        grpc.StatusCode.NOT_FOUND,
-        grpc.StatusCode.INVALID_ARGUMENT,
-    ):
+    if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
         return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason or "EMBED_REFUSED")
     return Unavailable(
         f"The embed service does not answer ({error.code().name}).",

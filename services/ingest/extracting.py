@@ -14,6 +14,7 @@ from services.ingest.embedder import EmbeddingModel
 from services.ingest.extraction.pool import ExtractionPool, PoolSettings
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
 from services.ingest.fingerprint import content_hash, embedding_fingerprint
+from services.ingest.keys import fitted
 from services.ingest.modules import ModuleRoots
 from services.ingest.pipeline import Pipeline
 from services.ingest.projects import Source
@@ -110,11 +111,11 @@ def _staged_chunks(source: Source, chunks: Sequence[Chunk], digest: str, pipelin
     for chunk in chunks:
         title = embedded_title(chunk)
         yield StagedChunk(
-            key=f"{source.package}:{chunk.key}",
+            key=f"{source.package}:{fitted(chunk.key)}",
             kind=CHUNK_KINDS[chunk.kind],
             language=chunk.language,
-            name=chunk.name,
-            qualified_name=chunk.qualified_name,
+            name=fitted(chunk.name),
+            qualified_name=fitted(chunk.qualified_name),
             title=chunk.title,
             embedded_title=title,
             text=chunk.text,

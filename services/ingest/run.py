@@ -15,8 +15,15 @@ import structlog
 
 from services.core import text as lexical_text
 from services.core.authorization import no_such_project
-from services.core.db import Connection, Database
-from services.core.errors import NotReady, Unavailable, UndercroftError
+from services.core.db import REFUSALS, Connection, Database
+from services.core.errors import (
+    InvalidArgument,
+    NotFound,
+    NotReady,
+    PermissionDenied,
+    Unavailable,
+    UndercroftError,
+)
 from services.core.lexical import FORMAT as LEXICAL_FORMAT
 from services.ingest import changes
 from services.ingest.changes import Candidate, Changes, Hint, LiveFile
@@ -29,6 +36,7 @@ from services.ingest.pipeline import Pipeline
 from services.ingest.projects import DECISIONS, DENSE, Degradation, Generation, Project, Source
 from services.ingest.reports import RunReport, Stage
 from services.ingest.sidecars import SidecarBuilder
+from services.ingest.skips import Skipped, SkipReason
 from services.ingest.store import hints, operations, projects, publishing, staging, vectors
 from services.ingest.store.operations import Claim
 
@@ -90,6 +98,8 @@ class IndexRun:
         self._progress = progress
         self.report = RunReport()
         self._degraded: dict[str, Degradation] = {}
+        # Sources whose folder can't be listed: their files stay as they are.
+        self._unlisted: dict[str, UndercroftError] = {}
 
     async def execute(self) -> RunReport:
         """Bring the project up to date; the report says what was done."""
@@ -158,18 +168,25 @@ class IndexRun:
                 async with self._shop.database.transaction() as connection:
                     live = await hints.live_files(connection, source.id)
                     known = await hints.read_hints(connection, source.id)
-                compared = await asyncio.to_thread(
-                    changes.compare,
-                    source.root,
-                    self._shop.pipeline.discovery,
-                    self._shop.data_dir,
-                    live,
-                    known,
-                    (lambda path: True) if scope.verify else scope.must_extract,
-                )
+                try:
+                    compared = await asyncio.to_thread(
+                        changes.compare,
+                        source.root,
+                        self._shop.pipeline.discovery,
+                        self._shop.data_dir,
+                        live,
+                        known,
+                        (lambda path: True) if scope.verify else scope.must_extract,
+                    )
+                except (NotFound, InvalidArgument, PermissionDenied) as error:
+                    # An unmounted folder must not empty the project, nor keep its other sources from being indexed.
+                    self._unlisted[source.name] = error
+                    compared = changes.untouched(live, known, error.message)
                 found[source.id] = _SourceState(source, live, known, compared)
                 stage.items += compared.unchanged + len(compared.to_read) + len(compared.skipped)
             self._count_files(found)
+        if self._unlisted and len(self._unlisted) == len(scope.sources):
+            raise next(iter(self._unlisted.values()))
         return found
 
     async def _extract(self, scope: _Scope, found: dict[int, _SourceState]) -> None:
@@ -201,8 +218,11 @@ class IndexRun:
         extracted = await self._shop.extracting.extract(
             state.source, state.changes.roots, batch, scope.model, scope.pipeline_hash
         )
+        refused = await self._stage(scope, extracted.files)
+        skipped = {**extracted.skipped, **{one.path: one for one in refused}}
+        stored = [file for file in extracted.files if file.path not in skipped]
         for candidate in batch:
-            skip = extracted.skipped.get(candidate.path)
+            skip = skipped.get(candidate.path)
             hint = candidate.hint
             state.changes.hints[candidate.path] = Hint(
                 hint.size_bytes, hint.mtime_ns, hint.content_hash, (skip.reason.value, skip.detail) if skip else None
@@ -217,14 +237,26 @@ class IndexRun:
                 self.report.files_changed += 1
             else:
                 state.changes.unchanged += 1
-        run_id = self._claim.operation.id
+        await self._mine(scope, stored)
+
+    async def _stage(self, scope: _Scope, files: Sequence[staging.StagedFile]) -> list[Skipped]:
+        """Stage files, and return those that the database refuses: one of them costs itself and nothing else."""
 
         async def stage(connection: Connection) -> None:
             await operations.hold(connection, self._claim)
-            await staging.stage_files(connection, scope.project.id, run_id, extracted.files)
+            await staging.stage_files(connection, scope.project.id, self._claim.operation.id, files)
 
-        await self._shop.database.retry(stage)
-        await self._mine(scope, extracted.files)
+        try:
+            await self._shop.database.retry(stage)
+        except REFUSALS as error:
+            if len(files) == 1:
+                log.warning("file can't be stored", path=files[0].path, error=str(error))
+                return [
+                    Skipped(files[0].path, SkipReason.NOT_STORABLE, f"the database refuses it: {type(error).__name__}")
+                ]
+            half = len(files) // 2
+            return [*await self._stage(scope, files[:half]), *await self._stage(scope, files[half:])]
+        return []
 
     async def _mine(self, scope: _Scope, files: Sequence[staging.StagedFile]) -> None:
         """Hand evidence to the decisions service, and mark the chunks of what turned out to be decision records."""
@@ -379,8 +411,10 @@ class IndexRun:
                 await hints.write_hints(connection, state.source.id, state.changes.hints, sorted(state.gone))
                 await projects.replace_skipped(connection, state.source.id, skipped)
             edited += await asyncio.to_thread(changes.count_edited, state.source.root, state.changes.hints)
-        reason = f"{edited} files were edited while they were being indexed" if edited else ""
-        await projects.observe(connection, scope.project.id, stale=bool(edited), reason=reason)
+        reasons = [f"source {name}: {error.message}" for name, error in self._unlisted.items()]
+        if edited:
+            reasons.append(f"{edited} files were edited while they were being indexed")
+        await projects.observe(connection, scope.project.id, stale=bool(reasons), reason=" ".join(reasons))
 
     def _count_files(self, found: dict[int, _SourceState]) -> None:
         states = found.values()

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import structlog
 
-from services.core.errors import UndercroftError
+from services.core.errors import Unavailable, UndercroftError
 from services.core.notifications import Notifications
 from services.core.sidecars import Volume
 from services.ingest.reports import RunReport, failure
@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 _REPORT_INTERVAL_S = 0.2
 _RETRY_S = 2.0
+# A run that was taken up this often is not stopped by chance.
+_MOST_ATTEMPTS = 20
 # Files that a running publish has written and not yet pointed at are younger than this.
 _ORPHAN_GRACE_S = 3600.0
 
@@ -102,9 +104,11 @@ class Runner:
                 return
             log.warning("run failed", reason=raised.message)
             state, error = "failed", failure(raised)
-        except psycopg.Error:
+        except psycopg.OperationalError:
             # The database is away or was restarted: the run is neither done nor failed, and is taken up again.
-            raise
+            if claim.operation.attempts < _MOST_ATTEMPTS:
+                raise
+            state, error = "failed", failure(Unavailable("The database was away too often.", remedy="Index again."))
         except Exception as raised:
             log.exception("run failed")
             internal = UndercroftError(

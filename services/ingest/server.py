@@ -284,10 +284,10 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
     async def WaitOperation(self, request: Any, context: Context) -> operations_pb2.Operation:
         project, operation_id = parse_operation(request.name)
         visible = await self._authorizer.visible(metadata_of(context))
-        limit_s = request.timeout.ToTimedelta().total_seconds() if request.HasField("timeout") else _LONGEST_WAIT_S
+        limit_s = float(request.timeout.seconds) if request.HasField("timeout") else _LONGEST_WAIT_S
         operation = await self._service.get_operation(project, operation_id, visible)
         try:
-            async with asyncio.timeout(min(limit_s, _LONGEST_WAIT_S)):
+            async with asyncio.timeout(max(0.0, min(limit_s, _LONGEST_WAIT_S))):
                 async for operation in self._service.watch(project, operation_id, visible):  # noqa: B007
                     pass
         except TimeoutError:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from services.core.authorization import Visible
 from services.core.db import Connection, Database
-from services.core.errors import Conflict, InvalidArgument, NotFound
-from services.core.names import check_id
+from services.core.errors import Conflict, InvalidArgument, NotFound, NotReady, PermissionDenied
+from services.core.names import check_id, check_model, check_package, check_text
 from services.core.notifications import Notifications
 from services.core.sidecars import Damage, SidecarFile, Volume
 from services.ingest import changes
@@ -26,6 +26,7 @@ from services.ingest.store.operations import Operation
 READY, DEGRADED, BROKEN, ABSENT = "ready", "degraded", "broken", "absent"
 
 _WATCH_POLL_S = 1.0
+_GIVE_MODEL = "Give the project one with `undercroft index --model`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,15 @@ class IngestService:
         self._notifications = notifications
         self._data_dir = data_dir
         self._default_model = default_model
+        self._repairs: dict[str, asyncio.Lock] = {}
 
     async def create_project(self, project_id: str, display_name: str, embedding_model: str | None) -> Project:
         """Create a project; ``embedding_model`` None takes the default, "" means no dense retrieval."""
         check_id(project_id, "project")
+        check_text(display_name, "display name")
         model = self._default_model if embedding_model is None else embedding_model
         async with self._database.transaction() as connection:
-            return await projects.create_project(connection, project_id, display_name, model)
+            return await projects.create_project(connection, project_id, display_name, check_model(model))
 
     async def get_project(self, name: str, visible: Visible) -> Project:
         async with self._database.transaction() as connection:
@@ -108,6 +111,8 @@ class IngestService:
             return await projects.list_projects(connection, visible, after, limit)
 
     async def update_project(self, name: str, visible: Visible, updates: Mapping[str, str]) -> Project:
+        check_text(updates.get("display_name", ""), "display name")
+        check_model(updates.get("embedding_model", ""))
         async with self._database.transaction() as connection:
             project = await projects.get_project(connection, name, visible)
             await projects.update_project(connection, project.id, updates)
@@ -130,6 +135,7 @@ class IngestService:
         self, project: str, visible: Visible, source_id: str, package: str, folder: str
     ) -> tuple[Project, Source]:
         check_id(source_id, "source")
+        check_package(package or source_id)
         location = await asyncio.to_thread(self._check_folder, folder)
         async with self._database.transaction() as connection:
             owner = await projects.get_project(connection, project, visible)
@@ -214,25 +220,37 @@ class IngestService:
             known = [
                 (await hints.live_files(connection, s.id), await hints.read_hints(connection, s.id)) for s in sources
             ]
-        new = changed = unchanged = deleted = skipped = 0
+            orphaned = await hints.count_orphaned(connection, owner.id)
+            generation = await projects.live_generation(connection, owner.id)
+            model = generation.model_name if generation else ""
+        new = changed = unchanged = skipped = 0
+        deleted = orphaned
+        reasons = []
+        if owner.generation and model != owner.embedding_model:
+            reasons.append("the embedding model was changed")
         for source, (live, hinted) in zip(sources, known, strict=True):
-            seen = await asyncio.to_thread(
-                changes.compare,
-                source.root,
-                self._pipeline.discovery,
-                self._data_dir,
-                live,
-                hinted,
-                lambda path: False,
-            )
+            try:
+                seen = await asyncio.to_thread(
+                    changes.compare,
+                    source.root,
+                    self._pipeline.discovery,
+                    self._data_dir,
+                    live,
+                    hinted,
+                    lambda path: False,
+                )
+            except (NotFound, InvalidArgument, PermissionDenied) as error:
+                reasons.append(f"source {source.name}: {error.message}")
+                continue
             new += sum(found.path not in live for found in seen.to_read)
             changed += sum(found.path in live for found in seen.to_read)
             unchanged, deleted = unchanged + seen.unchanged, deleted + len(seen.deleted)
             skipped += len(seen.skipped)
         parts = [f"{n} {word}" for n, word in ((new, "new"), (changed, "changed"), (deleted, "deleted")) if n]
-        reason = f"files since the last run: {', '.join(parts)}" if parts else ""
+        if parts:
+            reasons.append(f"files since the last run: {', '.join(parts)}")
         async with self._database.transaction() as connection:
-            await projects.observe(connection, owner.id, bool(parts), reason)
+            await projects.observe(connection, owner.id, bool(reasons), "; ".join(reasons))
             observation = await _observation(connection, owner.id)
         assert observation is not None
         return owner, observation, Comparison(new, changed, unchanged, deleted, skipped)
@@ -252,7 +270,7 @@ class IngestService:
             project=owner,
             observation=observation,
             counts=counts,
-            methods=_methods(owner, live, counts, missing),
+            methods=_methods(live, counts, missing),
             sidecars=tuple(files),
             running=running,
             ended=ended,
@@ -260,7 +278,14 @@ class IngestService:
         )
 
     async def repair(self, project: str, visible: Visible) -> tuple[Project, list[Damage], int]:
-        """Check the live sidecars by SHA-256 and rebuild them from Postgres when one is not whole; no embed call."""
+        """Check the live sidecars by SHA-256 and rebuild them from Postgres when one is not whole; no embed call.
+
+        One at a time per project: who comes second finds them whole.
+        """
+        async with self._repairs.setdefault(project, asyncio.Lock()):
+            return await self._repair(project, visible)
+
+    async def _repair(self, project: str, visible: Visible) -> tuple[Project, list[Damage], int]:
         async with self._database.snapshot() as connection:
             owner = await projects.get_project(connection, project, visible)
             live = await projects.live_generation(connection, owner.id)
@@ -270,8 +295,15 @@ class IngestService:
         damages = await asyncio.to_thread(lambda: [d for d in map(self._volume.check, files) if d is not None])
         if not damages:
             return owner, [], 0
-        for damage in damages:
-            await asyncio.to_thread(self._volume.discard, damage.file)
+        try:
+            for damage in damages:
+                await asyncio.to_thread(self._volume.discard, damage.file)
+        except OSError as error:
+            raise NotReady(
+                f"The sidecar volume can't be written: {error.strerror}.",
+                remedy="Make the volume writable, then repair again.",
+                reason="SIDECAR_VOLUME_UNWRITABLE",
+            ) from error
         rebuilt = await asyncio.to_thread(
             self._builder.rebuild_live, owner.id, live.number, live.model_dimensions if live.model_digest else 0
         )
@@ -304,11 +336,14 @@ class IngestService:
             raise InvalidArgument(
                 f"{folder!r} is no absolute path.", remedy="Give the path as the ingest service sees it, from /."
             )
-        if not path.is_dir():
+        try:
+            is_folder, resolved = path.is_dir(), path.resolve()
+        except (OSError, ValueError, RuntimeError):
+            is_folder = False
+        if not is_folder:
             raise InvalidArgument(
                 f"The ingest service sees no folder {folder!r}.", remedy="Check the path and what is mounted."
             )
-        resolved = path.resolve()
         if self._data_dir is not None and resolved.is_relative_to(self._data_dir.resolve()):
             raise InvalidArgument(
                 f"{folder!r} lies in the appliance's own data directory.", remedy="Index another folder."
@@ -326,7 +361,7 @@ def _engine(distribution: str) -> str:
 
 
 def _methods(
-    project: Project, live: Generation | None, counts: Mapping[str, int], missing: Mapping[str, str]
+    live: Generation | None, counts: Mapping[str, int], missing: Mapping[str, str]
 ) -> tuple[MethodStatus, ...]:
     degraded = {one.method: one for one in live.degraded} if live else {}
     model = f"{live.model_name} ({live.model_digest[:12]})" if live and live.model_digest else "no model"
@@ -341,8 +376,8 @@ def _methods(
         state, reason, remedy = READY, "", ""
         if live is None:
             state, reason, remedy = ABSENT, "nothing has been published yet", "Run `undercroft index`."
-        elif method == DENSE and not project.embedding_model:
-            state, reason, remedy = ABSENT, "the project has no embedding model", "Give it one with UpdateProject."
+        elif method == DENSE and not live.model_name:
+            state, reason, remedy = ABSENT, "the generation was made without a model", _GIVE_MODEL
         elif method in missing:
             state, reason, remedy = BROKEN, f"sidecar {missing[method]}", "Run `undercroft repair`."
         elif method in degraded:

@@ -7,6 +7,7 @@ missing or damaged one costs a cold build, never an embed call.
 from __future__ import annotations
 
 import hashlib
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,12 @@ class SidecarBuilder:
         self._volume = volume
         self._local = local_dir
 
+    def clean(self) -> None:
+        """Remove what a killed process was building; for the start of a service, before anything is built."""
+        for folder in self._local.glob("*/*"):
+            if not folder.name.isdigit():
+                shutil.rmtree(folder, ignore_errors=True)
+
     def build_next(
         self, project_id: int, run_id: int, generation: int, live: Sequence[SidecarFile], dimensions: int
     ) -> list[SidecarFile]:
@@ -62,13 +69,14 @@ class SidecarBuilder:
     def rebuild_live(self, project_id: int, generation: int, dimensions: int) -> list[SidecarFile]:
         """Make and publish the sidecars of the live generation anew, from Postgres alone."""
         with psycopg.connect(self._url, application_name="undercroft-sidecars") as connection:
-            made = self._fresh(project_id, f"rebuilt-{generation}")
+            name = f"rebuilt-{generation}-{secrets.token_hex(4)}"
+            made = self._fresh(project_id, name)
             ids = rows.live_vector_ids(connection, project_id, generation)
             files = [
                 *self._lexical(connection, made, None, lambda: rows.live_contents(connection, project_id, generation)),
                 *self._dense(connection, made, None, ids, dimensions),
             ]
-        self.keep(project_id, f"rebuilt-{generation}", generation)
+        self.keep(project_id, name, generation)
         return files
 
     def keep(self, project_id: int, made: str, generation: int) -> None:
@@ -78,7 +86,8 @@ class SidecarBuilder:
         shutil.rmtree(target, ignore_errors=True)
         (folder / made).rename(target)
         for other in folder.iterdir():
-            if other != target:
+            # Only bases: a run or a repair may be at work beside this one.
+            if other != target and other.name.isdigit():
                 shutil.rmtree(other, ignore_errors=True)
 
     def _fresh(self, project_id: int, name: str) -> Path:

@@ -23,6 +23,7 @@ class SkipReason(StrEnum):
     TOO_LARGE = "too_large"
     TOO_DEEP = "too_deep"
     NAME_NOT_UTF8 = "name_not_utf8"
+    NAME_TOO_LONG = "name_too_long"
     UNREADABLE = "unreadable"
     VANISHED = "vanished"
     UNSTABLE = "unstable"  # changed each time while it was being read
@@ -34,6 +35,7 @@ class SkipReason(StrEnum):
     EXTRACTION_MEMORY = "extraction_memory"
     EXTRACTION_CRASHED = "extraction_crashed"
     EXTRACTION_FAILED = "extraction_failed"
+    NOT_STORABLE = "not_storable"  # the database refuses something in it
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class EmbedClient:
 
 def _embed_error(error: grpc.aio.AioRpcError) -> UndercroftError:
     reason, metadata = error_reason(error)
-    if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
+    if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
         return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason)
     return Unavailable(
         f"The embed service does not answer ({error.code().name}).",
@@ -132,6 +132,9 @@ class IngestClient:
 
 
 def _ingest_error(error: grpc.aio.AioRpcError) -> UndercroftError:
+    reason, metadata = error_reason(error)
+    if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
+        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason)
     return Unavailable(
         f"The ingest service does not answer ({error.code().name}): {error.details()}",
         remedy="Ask with FRESHNESS_STALE_OK for an answer from what is published.",

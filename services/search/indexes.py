@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import shutil
 import socket
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ DENSE = "dense"
 # Generations kept open per project: the live one, and those that page tokens and running queries still read.
 _OPEN_PER_PROJECT = 3
 _RETRY_S = 2.0
+_REPAIR_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,12 @@ class Problem:
     state: str
     reason: str
     remedy: str
+
+
+def _broken(error: UndercroftError | OSError) -> Problem:
+    if isinstance(error, UndercroftError):
+        return Problem("broken", error.message, error.remedy)
+    return Problem("broken", f"Local disk: {error.strerror}.", "Free space on it or mend it; it is tried again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,7 @@ class Indexes:
         self._open: dict[int, OrderedDict[int, OpenGeneration]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._repairs: set[asyncio.Task[None]] = set()
+        self._repair_again: dict[int, float] = {}
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -160,15 +170,15 @@ class Indexes:
         try:
             self._fetch(project_id, folder / LEXICAL, by_method[LEXICAL])
             lexical = LexicalIndex.open(folder / LEXICAL)
-        except UndercroftError as error:
-            problems[LEXICAL] = Problem("broken", error.message, error.remedy)
+        except (UndercroftError, OSError) as error:
+            problems[LEXICAL] = _broken(error)
         if by_method[DENSE]:
             try:
                 self._fetch(project_id, folder / DENSE, by_method[DENSE])
                 path = folder / DENSE / by_method[DENSE][0].logical_name
                 dense = VectorIndex.open(path, int(str(row["model_dimensions"])))
-            except UndercroftError as error:
-                problems[DENSE] = Problem("broken", error.message, error.remedy)
+            except (UndercroftError, OSError) as error:
+                problems[DENSE] = _broken(error)
         elif not row["model_name"]:
             problems[DENSE] = Problem(
                 "absent", "The project has no embedding model.", "Give it one with UpdateProject, and index again."
@@ -209,9 +219,19 @@ class Indexes:
         return self._local / str(project_id) / str(generation)
 
     def _ask_for_repair(self, project_id: int) -> None:
+        """Ask ingest for a repair, unless that is being done or was done a moment ago."""
+        now = time.monotonic()
+        if now < self._repair_again.get(project_id, 0.0):
+            return
+        self._repair_again[project_id] = math.inf
+
         async def ask() -> None:
-            with contextlib.suppress(UndercroftError):
+            try:
                 await self._repair(project_id)
+            except UndercroftError as error:
+                log.warning("repair failed", project=project_id, reason=error.message)
+            finally:
+                self._repair_again[project_id] = time.monotonic() + _REPAIR_INTERVAL_S
 
         task = asyncio.create_task(ask())
         self._repairs.add(task)

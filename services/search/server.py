@@ -36,6 +36,7 @@ _MAX_BUDGET_TOKENS = 100_000
 _MAX_NEIGHBOURS = 10
 _MAX_FILTER_VALUES = 100
 _MAX_GLOB_CHARS = 1024
+_MAX_WILDCARDS = 32
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -67,7 +68,7 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
                 restriction=_filter(request.filter),
                 limit=limit,
                 offset=offset,
-                freshness=use_cases.STALE_OK if request.page_token else _FRESHNESS[request.freshness],
+                freshness=use_cases.STALE_OK if request.page_token else _freshness(request.freshness),
                 generations=pinned,
                 budget_tokens=_limit(request.budget_tokens, 8000, _MAX_BUDGET_TOKENS),
                 timeout_s=remaining_s(context),
@@ -183,7 +184,9 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
     async def ReadFile(
         self, request: search_service_pb2.ReadFileRequest, context: Context
     ) -> search_service_pb2.ReadFileResponse:
-        span = (request.span.start_line, request.span.end_line) if request.HasField("span") else None
+        span = None
+        if request.HasField("span"):
+            span = (request.span.start_line or 1, request.span.end_line or 2**31 - 1)
         scope, package, text, (first, last), line_count = await self._service.read_file(
             parse_project(request.project),
             await self._visible(context),
@@ -226,6 +229,12 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
         return await self._authorizer.visible(metadata_of(context))
 
 
+def _freshness(asked: common_pb2.Freshness.ValueType) -> str:
+    if asked not in _FRESHNESS:
+        raise InvalidArgument(f"There is no freshness {asked}.", remedy="Leave it out, or name one of the enum.")
+    return _FRESHNESS[asked]
+
+
 def _limit(asked: int, default: int, largest: int) -> int:
     if asked < 0:
         raise InvalidArgument("A size is negative.", remedy="Leave it out or give a positive number.")
@@ -241,6 +250,8 @@ def _filter(message: common_pb2.Filter) -> Filter:
             "The filter is too large.",
             remedy=f"At most {_MAX_FILTER_VALUES} values of a field, {_MAX_GLOB_CHARS} characters of a glob.",
         )
+    if any(sum(glob.count(wild) for wild in "*?[") > _MAX_WILDCARDS for glob in message.path_globs):
+        raise InvalidArgument("A path glob has too many wildcards.", remedy=f"At most {_MAX_WILDCARDS} of *, ? and [.")
     return Filter(
         packages=tuple(message.packages),
         path_globs=tuple(message.path_globs),

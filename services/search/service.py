@@ -16,7 +16,7 @@ from services.search import pipeline, store
 from services.search.clients import EmbedClient, IngestClient, QueryEmbedding
 from services.search.indexes import Indexes, OpenGeneration
 from services.search.pipeline import Preset, Ranking
-from services.search.queries import Answer, Chunk, Filter, Hint, Hit, Ranked, Reference, Symbol
+from services.search.queries import Answer, Chunk, Filter, Hint, Hit, LegReport, Ranked, Reference, Symbol
 from services.search.steps.base import Query, identifiers_in
 
 STALE_OK, WAIT, REQUIRE_FRESH = "stale_ok", "wait", "require_fresh"
@@ -116,7 +116,7 @@ class SearchService:
             more=len(ranking.ranked) > asked.offset + asked.limit,
             scopes=tuple(scopes),
             legs=ranking.reports,
-            hints=() if hits or asked.offset else tuple(_hints(asked, terms, targets)),
+            hints=() if hits or asked.offset else tuple(_hints(asked, terms, targets, ranking.reports)),
             preset=preset.name,
             steps_us=ranking.steps_us,
             total_us=round((time.perf_counter() - start) * 1e6),
@@ -148,7 +148,7 @@ class SearchService:
             async with self._database.snapshot(asked.timeout_s) as connection:
                 scopes = await resolve(connection, asked.projects, asked.visible)
                 for place, scope in enumerate(scopes):
-                    if scope.project in asked.generations:
+                    if asked.generations.get(scope.project):
                         scopes[place] = await at_generation(connection, scope, asked.generations[scope.project])
                 wanted = [scope for scope in scopes if scope.generation]
                 for scope in wanted:
@@ -290,9 +290,10 @@ def _check_name(name: str) -> None:
 
 
 def _refuse_dead_method(preset: Preset, ranking: Ranking) -> None:
-    """A preset of one method that works nowhere fails; one that fuses several answers with what is left."""
-    if len(preset.legs) == 1 and ranking.reports and all(one.state not in _WORKING for one in ranking.reports):
-        first = ranking.reports[0]
+    """A preset none of whose methods works anywhere fails; otherwise it answers with what is left."""
+    reports = [one for one in ranking.reports if one.leg != "symbol"]
+    if reports and all(one.state not in _WORKING for one in reports):
+        first = reports[0]
         raise NotReady(
             f"The {first.leg} method can't answer: {first.reason}", remedy=first.remedy, reason="METHOD_NOT_READY"
         )
@@ -312,7 +313,12 @@ def _within_budget(page: Sequence[Ranked], chunks: Mapping[tuple[int, int], Chun
     return hits
 
 
-def _hints(asked: SearchQuery, terms: Sequence[str], targets: Sequence[tuple[Scope, OpenGeneration]]) -> list[Hint]:
+def _hints(
+    asked: SearchQuery,
+    terms: Sequence[str],
+    targets: Sequence[tuple[Scope, OpenGeneration]],
+    reports: Sequence[LegReport],
+) -> list[Hint]:
     """Say why nothing was found, and what to try."""
     if not targets:
         return [Hint("nothing_published", "Nothing has been published yet: index a folder first.")]
@@ -324,4 +330,7 @@ def _hints(asked: SearchQuery, terms: Sequence[str], targets: Sequence[tuple[Sco
     near = sorted({word for term in unknown for index in known for word in index.nearest_terms(term, 3)})
     if near:
         hints.append(Hint("near_vocabulary", "These words of the corpus are near to those of the query.", tuple(near)))
+    for one in reports:
+        if one.state == "broken":
+            hints.append(Hint("impaired", f"{one.project} was searched without its {one.leg} method: {one.reason}"))
     return hints or [Hint("no_evidence", "Nothing in the corpus has words of the query or is near to its meaning.")]

@@ -86,6 +86,8 @@ async def renew_leases(connection: Connection, holder: str, held: Sequence[tuple
 
 def glob_regex(glob: str) -> str:
     """Translate a path glob to a Postgres regular expression that matches the whole path."""
+    # Any number of ** in a row means what one does, and costs what one does.
+    glob = re.sub(r"(\*\*/)+", "**/", re.sub(r"\*{3,}", "**", glob))
     out, i = "", 0
     while i < len(glob):
         char = glob[i]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ import grpc
 import pytest
 from undercroft.client import explain
 from undercroft.common.v1 import common_pb2
-from undercroft.ingest.v1 import index_service_pb2
+from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
 from undercroft.search.v1 import search_pb2, search_service_pb2
 
 from tests.support.appliance import Appliance
@@ -306,6 +307,11 @@ def test_references_lead_to_their_lines(appliance: Appliance, corpus: str) -> No
         ({"query": "x", "page_size": -1}, "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
         ({"query": "x", "projects": ["projects/not-there"]}, "NOT_FOUND", "PROJECT_NOT_FOUND"),
         ({"query": "x", "projects": ["nonsense"]}, "INVALID_ARGUMENT", "INVALID_RESOURCE_NAME"),
+        ({"query": "x", "freshness": 99}, "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
+        ({"query": "x", "filter": {"packages": ["a\0b"]}}, "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
+        ({"query": "x", "filter": {"path_globs": ["[z-a]"]}}, "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
+        ({"query": "x", "filter": {"path_globs": ["*" * 1000]}}, "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
+        ({"query": "x", "preset": "p" * 9000}, "INVALID_ARGUMENT", "PRESET_NOT_FOUND"),
         (
             {"query": "x", "generations": [{"project": "projects/answers", "generation": 999}]},
             "FAILED_PRECONDITION",
@@ -340,3 +346,32 @@ def test_a_project_without_a_model_answers_lexically_and_says_what_is_missing(
         appliance.search("sharpen pencil", "plain", preset="dense")
     assert explain(refused.value).code == "FAILED_PRECONDITION"
     assert explain(refused.value).remedy
+
+
+def test_a_damaged_sidecar_is_repaired_while_callers_ask(appliance: Appliance, tmp_path: Path) -> None:
+    (tmp_path / "mended").mkdir()
+    (tmp_path / "mended" / "tool.py").write_text("def mended_tool():\n    return 1\n")
+    appliance.create_project("mended", [tmp_path / "mended"], model="")
+    appliance.index("mended")
+    status = appliance.client.projects.GetProjectStatus(
+        project_service_pb2.GetProjectStatusRequest(name="projects/mended")
+    )
+    for sidecar in status.sidecars:
+        path = appliance.home / "sidecars" / sidecar.sha256[:2] / sidecar.sha256
+        path.write_bytes(b"damaged")
+    appliance.kill("search")
+    appliance.wait_serving("search")
+
+    def ask(_: int) -> int:
+        try:
+            return len(appliance.search("mended_tool", "mended").hits)
+        except grpc.RpcError as error:
+            # Until it is mended the caller is told, and is not told that there is nothing.
+            assert error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE), error.details()
+            return -1
+
+    deadline = time.monotonic() + 60
+    with ThreadPoolExecutor(6) as pool:
+        while set(found := list(pool.map(ask, range(12)))) != {1}:
+            assert 0 not in found
+            assert time.monotonic() < deadline

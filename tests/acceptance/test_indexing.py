@@ -331,3 +331,107 @@ def test_two_folders_of_one_name_are_not_taken_for_one_project(appliance: Applia
     assert "3 new" in joined.stdout
     again = undercroft("index", str(first), home=appliance.home)
     assert "nothing changed" in again.stdout
+
+
+def test_names_too_long_for_a_database_cost_nothing_but_their_beauty(
+    appliance: Appliance, tmp_path: Path, project: str
+) -> None:
+    heading = "".join(f"{n:x}" for n in range(1500))
+    folder = write(
+        tmp_path / "long",
+        {
+            "heading.md": f"# {heading}\n\nA text under a long heading.\n",
+            "setext.md": "word " * 1600 + "\n---\n\nA text under a paragraph that is a heading.\n",
+            "token.md": f"# Short\n\nA token `<{heading}>` in backticks.\n",
+            "names.py": f"class {'C' * 3000}:\n    def {'f' * 3000}(self):\n        import {'.'.join(['a'] * 3000)}\n",
+            "fine.py": "def fine():\n    return 1\n",
+        },
+    )
+    deep = folder / Path(*["d" * 200] * 6)
+    deep.mkdir(parents=True)
+    (deep / "deep.py").write_text("def deep():\n    return 1\n")
+    appliance.create_project(project, [folder], model="")
+    report = appliance.index(project)
+    assert report.published
+    assert report.attempts == 1
+    assert {chunk.place.path for chunk in appliance.export(project)} == {
+        "heading.md",
+        "setext.md",
+        "token.md",
+        "names.py",
+        "fine.py",
+    }
+    skipped = appliance.client.index.ListSkippedFiles(
+        index_service_pb2.ListSkippedFilesRequest(parent=f"projects/{project}")
+    ).skipped_files
+    assert [one.reason for one in skipped] == ["name_too_long"]
+    assert not appliance.index(project).published
+
+
+def test_a_source_that_cannot_be_listed_keeps_its_files_and_does_not_stop_the_others(
+    appliance: Appliance, tmp_path: Path, project: str
+) -> None:
+    gone, other = write(tmp_path / "gone", SMALL), write(tmp_path / "other", {"tool.py": "def tool(): ...\n"})
+    appliance.create_project(project, [gone, other], model="")
+    appliance.index(project)
+    before = {chunk.chunk_key for chunk in appliance.export(project)}
+    gone.rename(tmp_path / "elsewhere")
+    write(other, {"more.py": "def more(): ...\n"})
+    report = appliance.index(project)
+    assert (report.files.new, report.files.deleted) == (1, 0)
+    assert before < {chunk.chunk_key for chunk in appliance.export(project)}
+    snapshot = appliance.search("tool", project).snapshots[0]
+    assert snapshot.stale
+    assert "gone" in snapshot.stale_reason
+    os.symlink("/etc", gone)
+    appliance.index(project)
+    assert not any(chunk.place.path == "passwd" for chunk in appliance.export(project))
+
+
+def test_what_makes_a_project_stale_is_seen(appliance: Appliance, tmp_path: Path, project: str) -> None:
+    folder = write(tmp_path / "shop", SMALL)
+    appliance.create_project(project, [folder, write(tmp_path / "bank", {"b.py": "B = 1\n"})], model="")
+    appliance.index(project)
+
+    def stale() -> str:
+        request = index_service_pb2.ObserveProjectRequest(project=f"projects/{project}")
+        snapshot = appliance.client.index.ObserveProject(request).snapshot
+        assert snapshot.stale is bool(snapshot.stale_reason)
+        return snapshot.stale_reason
+
+    assert stale() == ""
+    write(folder, {"new.py": "N = 1\n"})
+    assert "1 new" in stale()
+    appliance.index(project)
+    appliance.client.projects.DeleteSource(
+        project_service_pb2.DeleteSourceRequest(name=f"projects/{project}/sources/bank")
+    )
+    assert "1 deleted" in stale()
+    appliance.index(project)
+    assert stale() == ""
+    appliance.client.projects.UpdateProject(
+        project_service_pb2.UpdateProjectRequest(
+            project=project_pb2.Project(name=f"projects/{project}", embedding_model=MODEL),
+            update_mask=field_mask_pb2.FieldMask(paths=["embedding_model"]),
+        )
+    )
+    assert "model" in stale()
+    with pytest.raises(grpc.RpcError) as refused:
+        appliance.search("shop", project, freshness=common_pb2.FRESHNESS_REQUIRE_FRESH)
+    assert explain(refused.value).reason == "STALE"
+    waited = appliance.search("shop", project, freshness=common_pb2.FRESHNESS_WAIT)
+    assert not waited.snapshots[0].stale
+
+
+@pytest.mark.parametrize("package", ["a:b", "..", "a\nb", "x" * 1000, ""])
+def test_packages_that_would_make_keys_collide_are_refused(appliance: Appliance, tmp_path: Path, package: str) -> None:
+    name = f"package-{abs(hash(package)) % 10**6}"
+    appliance.create_project(name, [], model="")
+    source = project_pb2.Source(package=package, folder=project_pb2.FolderOrigin(path=str(tmp_path)))
+    request = project_service_pb2.CreateSourceRequest(parent=f"projects/{name}", source_id="s", source=source)
+    if not package:
+        assert appliance.client.projects.CreateSource(request).package == "s"
+        return
+    with pytest.raises(grpc.RpcError) as refused:
+        appliance.client.projects.CreateSource(request)
+    assert explain(refused.value).reason == "INVALID_PACKAGE"

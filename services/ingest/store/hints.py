@@ -16,6 +16,19 @@ async def live_files(connection: Connection, source_id: int) -> dict[str, LiveFi
     return {row["path"]: LiveFile(bytes(row["content_hash"]), row["module"]) for row in await cursor.fetchall()}
 
 
+async def count_orphaned(connection: Connection, project_id: int) -> int:
+    """Count live files whose source was removed from the project."""
+    cursor = await connection.execute(
+        """
+        SELECT count(*) AS n FROM files f
+        WHERE f.project_id = %s AND f.died IS NULL AND NOT EXISTS (SELECT FROM sources s WHERE s.id = f.source_id)
+        """,
+        (project_id,),
+    )
+    row = await cursor.fetchone()
+    return int(row["n"]) if row else 0
+
+
 async def read_hints(connection: Connection, source_id: int) -> dict[str, Hint]:
     """Return the hint of each known file by path."""
     cursor = await connection.execute(

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
 from services.core.authorization import Visible
@@ -32,6 +32,7 @@ o.attempts, o.created_at, o.started_at, o.ended_at
 """
 # Namespace of the advisory locks on projects.
 _LOCK_CLASS = 0x756E6463
+_FEW_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +171,11 @@ async def claim(url: str, holder: str) -> AsyncIterator[Claim | None]:
 async def _claim_next(session: Connection, holder: str) -> Claim | None:
     cursor = await session.execute(
         """
-        SELECT DISTINCT ON (project_id) id, project_id, state FROM operations
+        SELECT DISTINCT ON (project_id) id, project_id, state, attempts FROM operations
         WHERE state IN ('queued', 'running') ORDER BY project_id, state DESC, id
         """
     )
-    for row in sorted(await cursor.fetchall(), key=lambda row: (row["state"] != "running", row["id"])):
+    for row in sorted(await cursor.fetchall(), key=_turn):
         lock = (_LOCK_CLASS, row["project_id"] & 0x7FFFFFFF)
         locked = await (await session.execute("SELECT pg_try_advisory_lock(%s, %s) AS got", lock)).fetchone()
         if not (locked and locked["got"]):
@@ -184,6 +185,11 @@ async def _claim_next(session: Connection, holder: str) -> Claim | None:
             return claimed
         await session.execute("SELECT pg_advisory_unlock(%s, %s)", lock)
     return None
+
+
+def _turn(row: DictRow) -> tuple[bool, bool, int]:
+    """Order claims: what was under way first, in order; but what keeps coming back waits for all others."""
+    return row["attempts"] > _FEW_ATTEMPTS, row["state"] != "running", row["id"]
 
 
 async def _take(session: Connection, operation_id: int, project_id: int, holder: str) -> Claim | None:

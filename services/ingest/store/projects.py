@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from services.core.authorization import Visible, no_such_project
 from services.core.db import Connection
 from services.core.errors import Conflict, NotFound
+from services.ingest.keys import MAX_PATH_BYTES, fitted
 from services.ingest.projects import Degradation, Generation, Project, Source
 
 _PROJECT = """
@@ -187,7 +188,7 @@ async def replace_skipped(connection: Connection, source_id: int, skipped: Seque
             INSERT INTO skipped_files (source_id, path, reason, detail) VALUES (%s, %s, %s, %s)
             ON CONFLICT (source_id, path) DO NOTHING
             """,
-            [(source_id, *one) for one in sorted(skipped)],
+            [(source_id, fitted(path, MAX_PATH_BYTES), *why) for path, *why in sorted(skipped)],
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from services.core.db import Connection
 from services.ingest.chunks import Reference, Symbol
+from services.ingest.keys import fitted
 from services.ingest.projects import Source
 from services.ingest.store.kinds import DECISION_CHUNK, REFERENCE_KINDS
 
@@ -143,8 +144,9 @@ async def _stage_symbols(connection: Connection, run_id: int, files: Iterable[St
     async with connection.cursor() as cursor, cursor.copy(f"COPY staged_symbols ({columns}) FROM STDIN") as copy:
         for file in files:
             for s in file.symbols:
-                place = (run_id, file.source.id, file.path, file.source.package, s.qualified_name, s.name, s.kind.value)
-                await copy.write_row((*place, file.language, s.signature, s.summary, s.start_line, s.end_line))
+                place = (run_id, file.source.id, file.path, file.source.package, fitted(s.qualified_name))
+                symbol = (fitted(s.name), s.kind.value, file.language, s.signature, s.summary)
+                await copy.write_row((*place, *symbol, s.start_line, s.end_line))
 
 
 async def _stage_edges(connection: Connection, run_id: int, files: Iterable[StagedFile]) -> None:
@@ -156,7 +158,8 @@ async def _stage_edges(connection: Connection, run_id: int, files: Iterable[Stag
         for file in files:
             for r in file.references:
                 place = (run_id, file.source.id, file.path, file.source.package, file.language)
-                edge = (r.source, REFERENCE_KINDS[r.kind], r.target, r.target.rpartition(".")[2], r.resolved, r.line)
+                target, name = fitted(r.target), fitted(r.target.rpartition(".")[2])
+                edge = (fitted(r.source), REFERENCE_KINDS[r.kind], target, name, r.resolved, r.line)
                 await copy.write_row((*place, *edge, _line_text(file.lines, r.line)))
 
 

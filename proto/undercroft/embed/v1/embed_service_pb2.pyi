@@ -360,6 +360,7 @@ class GetInfoResponse(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
     PROCESSOR_FIELD_NUMBER: _builtins.int
+    MAX_TEXT_CHARS_FIELD_NUMBER: _builtins.int
     max_texts: _builtins.int
     """Most texts in one request."""
     max_request_bytes: _builtins.int
@@ -374,6 +375,8 @@ class GetInfoResponse(_message.Message):
     """Name and version of the inference engine."""
     processor: _builtins.str
     """The processor and the instruction sets that matter for int8."""
+    max_text_chars: _builtins.int
+    """Longest text of a request in characters; INVALID_ARGUMENT above. No model reads nearly as much."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_embed_pb2.Model]:
         """Models of the models directory, those that can't be used included, by name."""
@@ -389,10 +392,11 @@ class GetInfoResponse(_message.Message):
         threads: _builtins.int = ...,
         engine: _builtins.str = ...,
         processor: _builtins.str = ...,
+        max_text_chars: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "max_request_bytes", b"max_request_bytes", "max_texts", b"max_texts", "models", b"models", "processor", b"processor", "queue_capacity", b"queue_capacity", "queue_length", b"queue_length", "threads", b"threads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "max_request_bytes", b"max_request_bytes", "max_text_chars", b"max_text_chars", "max_texts", b"max_texts", "models", b"models", "processor", b"processor", "queue_capacity", b"queue_capacity", "queue_length", b"queue_length", "threads", b"threads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
