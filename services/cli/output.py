@@ -46,7 +46,7 @@ def fail_call(error: grpc.RpcError) -> NoReturn:
 def fail_undecodable() -> NoReturn:
     """Say that an argument is not text, and end with 1."""
     _tell(
-        "An argument is not valid UTF-8.", "Give it in UTF-8; a folder with such a name can be reached by a link to it."
+        "An argument is not valid UTF-8.", "Give it in UTF-8; such a folder can be indexed as a part of the one above."
     )
     sys.exit(1)
 

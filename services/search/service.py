@@ -330,7 +330,9 @@ def _hints(
     near = sorted({word for term in unknown for index in known for word in index.nearest_terms(term, 3)})
     if near:
         hints.append(Hint("near_vocabulary", "These words of the corpus are near to those of the query.", tuple(near)))
-    for one in reports:
-        if one.state == "broken":
-            hints.append(Hint("impaired", f"{one.project} was searched without its {one.leg} method: {one.reason}"))
+    hints += [
+        Hint("impaired", f"{one.project} was searched without its {one.leg} method: {one.reason}")
+        for one in reports
+        if one.state == "broken"
+    ]
     return hints or [Hint("no_evidence", "Nothing in the corpus has words of the query or is near to its meaning.")]
