@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -36,7 +37,13 @@ def jobs(count: int) -> list[Job]:
 
 
 def workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "extraction.worker" in " ".join(child.cmdline())]
+    """Return the living workers; children of other tests may be zombies that nobody has waited for yet."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+            if "extraction.worker" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def reason(outcome: object) -> str:
