@@ -35,9 +35,10 @@ class QueryVector:
         return "[" + ",".join(map(repr, self.values)) + "]"
 
 
-# Words that people write in code and not in prose: with an inner underscore, dot, digit or capital.
+# Words that people write in code and not in prose: with an inner underscore, dot or capital. Digits are no mark: prose
+# has python3 and md5.
 _CODE = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?![\w.]*\w)")
-_CODE_MARK = re.compile(r"\w_\w|^_|\w\.\w|[a-z][A-Z]|[A-Z]{2}[a-z]|[A-Za-z]\d")
+_CODE_MARK = re.compile(r"\w_\w|^_|\w\.\w|[a-z][A-Z]|[A-Z]{2}[a-z]{2}")
 
 
 def identifiers_in(text: str) -> tuple[str, ...]:

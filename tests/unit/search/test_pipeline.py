@@ -81,6 +81,7 @@ def test_equal_keys_of_two_projects_are_two_hits_in_the_order_of_their_projects(
         ("`merge_setting`", ("merge_setting",)),
         ("python open file. Then close it", ()),
         ("_private thing", ("_private",)),
+        ("base64 in python3 with md5 over REST APIs", ()),
         ("", ()),
     ],
 )
