@@ -6,7 +6,7 @@ authorizer that reads the caller's identity takes the place of ``AllowAll`` with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,11 +27,6 @@ class Visible:
         """Fail as if the project did not exist when it is not visible: a refusal must not tell that it does."""
         if self.ids is not None and project_id not in self.ids:
             raise no_such_project(name)
-
-    def narrowed(self, ids: Iterable[int]) -> Visible:
-        """Return what of ``ids`` is visible."""
-        wanted = frozenset(ids)
-        return Visible(wanted if self.ids is None else wanted & self.ids)
 
 
 def no_such_project(name: str) -> NotFound:

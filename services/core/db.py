@@ -119,19 +119,6 @@ class Database:
                 await asyncio.sleep(random.uniform(0.01, 0.05) * 2**attempt)
         raise AssertionError("the loop returns or raises")
 
-    @contextlib.asynccontextmanager
-    async def listen(self, channel: str) -> AsyncIterator[Connection]:
-        """Lend a connection in autocommit mode that LISTENs on ``channel``."""
-        async with self._pool.connection() as connection:
-            await connection.set_autocommit(True)
-            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-            try:
-                yield connection
-            finally:
-                with contextlib.suppress(psycopg.Error):
-                    await connection.execute("UNLISTEN *")
-                    await connection.set_autocommit(False)
-
 
 async def _limit(connection: Connection, timeout_s: float | None) -> None:
     """Let the deadline of a call end its statements too."""
