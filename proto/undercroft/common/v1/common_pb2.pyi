@@ -320,6 +320,7 @@ class MethodStatus(_message.Message):
     REMEDY_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     """lexical, dense, late_interaction, graph or decisions."""
     state: Global___MethodState.ValueType
@@ -332,6 +333,10 @@ class MethodStatus(_message.Message):
     """Name and version of the engine behind it."""
     count: _builtins.int
     """How many things it holds: documents, vectors, references or decisions. Equal to the count in Postgres."""
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """When what it reads was last built; unset where that is not known."""
+
     def __init__(
         self,
         *,
@@ -341,10 +346,11 @@ class MethodStatus(_message.Message):
         remedy: _builtins.str = ...,
         engine: _builtins.str = ...,
         count: _builtins.int = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "engine", b"engine", "method", b"method", "reason", b"reason", "remedy", b"remedy", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "engine", b"engine", "method", b"method", "reason", b"reason", "remedy", b"remedy", "state", b"state", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

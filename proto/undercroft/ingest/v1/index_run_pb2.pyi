@@ -90,6 +90,7 @@ class IndexRunReport(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     RENEWAL_REASON_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Resource name of the project."""
     operation: _builtins.str
@@ -136,6 +137,10 @@ class IndexRunReport(_message.Message):
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """When it ended; unset before."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What a person should know although the run went on: a dependency that the wheel directory lacks, ..."""
+
     def __init__(
         self,
         *,
@@ -154,10 +159,11 @@ class IndexRunReport(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         attempts: _builtins.int = ...,
         renewal_reason: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "create_time", b"create_time", "embeddings", b"embeddings", "end_time", b"end_time", "files", b"files", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "chunks", b"chunks", "create_time", b"create_time", "degraded", b"degraded", "embeddings", b"embeddings", "end_time", b"end_time", "files", b"files", "generation", b"generation", "operation", b"operation", "project", b"project", "published", b"published", "renewal_reason", b"renewal_reason", "stage", b"stage", "stages", b"stages", "start_time", b"start_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "chunks", b"chunks", "create_time", b"create_time", "degraded", b"degraded", "embeddings", b"embeddings", "end_time", b"end_time", "files", b"files", "generation", b"generation", "operation", b"operation", "project", b"project", "published", b"published", "renewal_reason", b"renewal_reason", "stage", b"stage", "stages", b"stages", "start_time", b"start_time", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

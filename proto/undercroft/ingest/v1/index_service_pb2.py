@@ -25,11 +25,12 @@ _sym_db = _symbol_database.Default()
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 from google.api import resource_pb2 as google_dot_api_dot_resource__pb2
 from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from undercroft.common.v1 import common_pb2 as undercroft_dot_common_dot_v1_dot_common__pb2
 from undercroft.ingest.v1 import index_run_pb2 as undercroft_dot_ingest_dot_v1_dot_index__run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(undercroft/ingest/v1/index_service.proto\x12\x14undercroft.ingest.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a#google/longrunning/operations.proto\x1a!undercroft/common/v1/common.proto\x1a$undercroft/ingest/v1/index_run.proto\"\x84\x01\n\x0fRunIndexRequest\x12,\n\x07project\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\x12\x0e\n\x06verify\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x10\n\x08re_embed\x18\x04 \x01(\x08\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"/\n\x14WatchIndexRunRequest\x12\x17\n\toperation\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"[\n\x15WatchIndexRunResponse\x12\x34\n\x06report\x18\x01 \x01(\x0b\x32$.undercroft.ingest.v1.IndexRunReport\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\"m\n\x17ListSkippedFilesRequest\x12+\n\x06parent\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x81\x01\n\x18ListSkippedFilesResponse\x12\x38\n\rskipped_files\x18\x01 \x03(\x0b\x32!.undercroft.ingest.v1.SkippedFile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_size\x18\x03 \x01(\x03\"E\n\x15ObserveProjectRequest\x12,\n\x07project\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\"{\n\x16ObserveProjectResponse\x12\x30\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1e.undercroft.common.v1.Snapshot\x12/\n\x05\x66iles\x18\x02 \x01(\x0b\x32 .undercroft.ingest.v1.FileCounts\"C\n\x13\x43learProjectRequest\x12,\n\x07project\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\"D\n\x14RepairProjectRequest\x12,\n\x07project\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\"S\n\x15RepairProjectResponse\x12\x0f\n\x07\x64\x61mages\x18\x01 \x03(\t\x12\x15\n\rrebuilt_files\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\"G\n\x14UploadArchiveRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tfile_name\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\'\n\x15UploadArchiveResponse\x12\x0e\n\x06upload\x18\x01 \x01(\t\"#\n\x12\x45xportCacheRequest\x12\r\n\x05model\x18\x01 \x01(\t\"#\n\x13\x45xportCacheResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\"\n\x12ImportCacheRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"3\n\x13ImportCacheResponse\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x01 \x01(\x03\x12\r\n\x05known\x18\x02 \x01(\x03\x32\xa8\x07\n\x0cIndexService\x12P\n\x08RunIndex\x12%.undercroft.ingest.v1.RunIndexRequest\x1a\x1d.google.longrunning.Operation\x12j\n\rWatchIndexRun\x12*.undercroft.ingest.v1.WatchIndexRunRequest\x1a+.undercroft.ingest.v1.WatchIndexRunResponse0\x01\x12q\n\x10ListSkippedFiles\x12-.undercroft.ingest.v1.ListSkippedFilesRequest\x1a..undercroft.ingest.v1.ListSkippedFilesResponse\x12k\n\x0eObserveProject\x12+.undercroft.ingest.v1.ObserveProjectRequest\x1a,.undercroft.ingest.v1.ObserveProjectResponse\x12X\n\x0c\x43learProject\x12).undercroft.ingest.v1.ClearProjectRequest\x1a\x1d.google.longrunning.Operation\x12h\n\rRepairProject\x12*.undercroft.ingest.v1.RepairProjectRequest\x1a+.undercroft.ingest.v1.RepairProjectResponse\x12j\n\rUploadArchive\x12*.undercroft.ingest.v1.UploadArchiveRequest\x1a+.undercroft.ingest.v1.UploadArchiveResponse(\x01\x12\x64\n\x0b\x45xportCache\x12(.undercroft.ingest.v1.ExportCacheRequest\x1a).undercroft.ingest.v1.ExportCacheResponse0\x01\x12\x64\n\x0bImportCache\x12(.undercroft.ingest.v1.ImportCacheRequest\x1a).undercroft.ingest.v1.ImportCacheResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(undercroft/ingest/v1/index_service.proto\x12\x14undercroft.ingest.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a#google/longrunning/operations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a!undercroft/common/v1/common.proto\x1a$undercroft/ingest/v1/index_run.proto\"\x84\x01\n\x0fRunIndexRequest\x12,\n\x07project\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\x12\x0e\n\x06verify\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x10\n\x08re_embed\x18\x04 \x01(\x08\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"/\n\x14WatchIndexRunRequest\x12\x17\n\toperation\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"[\n\x15WatchIndexRunResponse\x12\x34\n\x06report\x18\x01 \x01(\x0b\x32$.undercroft.ingest.v1.IndexRunReport\x12\x0c\n\x04\x64one\x18\x02 \x01(\x08\"m\n\x17ListSkippedFilesRequest\x12+\n\x06parent\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x81\x01\n\x18ListSkippedFilesResponse\x12\x38\n\rskipped_files\x18\x01 \x03(\x0b\x32!.undercroft.ingest.v1.SkippedFile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_size\x18\x03 \x01(\x03\"E\n\x15ObserveProjectRequest\x12,\n\x07project\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\"{\n\x16ObserveProjectResponse\x12\x30\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1e.undercroft.common.v1.Snapshot\x12/\n\x05\x66iles\x18\x02 \x01(\x0b\x32 .undercroft.ingest.v1.FileCounts\"C\n\x13\x43learProjectRequest\x12,\n\x07project\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\"D\n\x14RepairProjectRequest\x12,\n\x07project\x18\x01 \x01(\tB\x1b\xe2\x41\x01\x02\xfa\x41\x14\n\x12undercroft/Project\"S\n\x15RepairProjectResponse\x12\x0f\n\x07\x64\x61mages\x18\x01 \x03(\t\x12\x15\n\rrebuilt_files\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\"G\n\x14UploadArchiveRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tfile_name\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\'\n\x15UploadArchiveResponse\x12\x0e\n\x06upload\x18\x01 \x01(\t\"#\n\x12\x45xportCacheRequest\x12\r\n\x05model\x18\x01 \x01(\t\"#\n\x13\x45xportCacheResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\"\n\x12ImportCacheRequest\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"3\n\x13ImportCacheResponse\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x01 \x01(\x03\x12\r\n\x05known\x18\x02 \x01(\x03\"\x17\n\x15GetCacheStatusRequest\"y\n\x16GetCacheStatusResponse\x12\x31\n\x06models\x18\x01 \x03(\x0b\x32!.undercroft.ingest.v1.CachedModel\x12,\n\tretention\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"f\n\x0b\x43\x61\x63hedModel\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\ndimensions\x18\x02 \x01(\x05\x12\x0f\n\x07vectors\x18\x03 \x01(\x03\x12\x0e\n\x06unused\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"B\n\x11PruneCacheRequest\x12-\n\nunused_for\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"3\n\x12PruneCacheResponse\x12\x0f\n\x07removed\x18\x01 \x01(\x03\x12\x0c\n\x04kept\x18\x02 \x01(\x03\x32\xf6\x08\n\x0cIndexService\x12P\n\x08RunIndex\x12%.undercroft.ingest.v1.RunIndexRequest\x1a\x1d.google.longrunning.Operation\x12j\n\rWatchIndexRun\x12*.undercroft.ingest.v1.WatchIndexRunRequest\x1a+.undercroft.ingest.v1.WatchIndexRunResponse0\x01\x12q\n\x10ListSkippedFiles\x12-.undercroft.ingest.v1.ListSkippedFilesRequest\x1a..undercroft.ingest.v1.ListSkippedFilesResponse\x12k\n\x0eObserveProject\x12+.undercroft.ingest.v1.ObserveProjectRequest\x1a,.undercroft.ingest.v1.ObserveProjectResponse\x12X\n\x0c\x43learProject\x12).undercroft.ingest.v1.ClearProjectRequest\x1a\x1d.google.longrunning.Operation\x12h\n\rRepairProject\x12*.undercroft.ingest.v1.RepairProjectRequest\x1a+.undercroft.ingest.v1.RepairProjectResponse\x12j\n\rUploadArchive\x12*.undercroft.ingest.v1.UploadArchiveRequest\x1a+.undercroft.ingest.v1.UploadArchiveResponse(\x01\x12\x64\n\x0b\x45xportCache\x12(.undercroft.ingest.v1.ExportCacheRequest\x1a).undercroft.ingest.v1.ExportCacheResponse0\x01\x12\x64\n\x0bImportCache\x12(.undercroft.ingest.v1.ImportCacheRequest\x1a).undercroft.ingest.v1.ImportCacheResponse(\x01\x12k\n\x0eGetCacheStatus\x12+.undercroft.ingest.v1.GetCacheStatusRequest\x1a,.undercroft.ingest.v1.GetCacheStatusResponse\x12_\n\nPruneCache\x12\'.undercroft.ingest.v1.PruneCacheRequest\x1a(.undercroft.ingest.v1.PruneCacheResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,38 +49,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLEARPROJECTREQUEST'].fields_by_name['project']._serialized_options = b'\342A\001\002\372A\024\n\022undercroft/Project'
   _globals['_REPAIRPROJECTREQUEST'].fields_by_name['project']._loaded_options = None
   _globals['_REPAIRPROJECTREQUEST'].fields_by_name['project']._serialized_options = b'\342A\001\002\372A\024\n\022undercroft/Project'
-  _globals['_RUNINDEXREQUEST']._serialized_start=237
-  _globals['_RUNINDEXREQUEST']._serialized_end=369
-  _globals['_WATCHINDEXRUNREQUEST']._serialized_start=371
-  _globals['_WATCHINDEXRUNREQUEST']._serialized_end=418
-  _globals['_WATCHINDEXRUNRESPONSE']._serialized_start=420
-  _globals['_WATCHINDEXRUNRESPONSE']._serialized_end=511
-  _globals['_LISTSKIPPEDFILESREQUEST']._serialized_start=513
-  _globals['_LISTSKIPPEDFILESREQUEST']._serialized_end=622
-  _globals['_LISTSKIPPEDFILESRESPONSE']._serialized_start=625
-  _globals['_LISTSKIPPEDFILESRESPONSE']._serialized_end=754
-  _globals['_OBSERVEPROJECTREQUEST']._serialized_start=756
-  _globals['_OBSERVEPROJECTREQUEST']._serialized_end=825
-  _globals['_OBSERVEPROJECTRESPONSE']._serialized_start=827
-  _globals['_OBSERVEPROJECTRESPONSE']._serialized_end=950
-  _globals['_CLEARPROJECTREQUEST']._serialized_start=952
-  _globals['_CLEARPROJECTREQUEST']._serialized_end=1019
-  _globals['_REPAIRPROJECTREQUEST']._serialized_start=1021
-  _globals['_REPAIRPROJECTREQUEST']._serialized_end=1089
-  _globals['_REPAIRPROJECTRESPONSE']._serialized_start=1091
-  _globals['_REPAIRPROJECTRESPONSE']._serialized_end=1174
-  _globals['_UPLOADARCHIVEREQUEST']._serialized_start=1176
-  _globals['_UPLOADARCHIVEREQUEST']._serialized_end=1247
-  _globals['_UPLOADARCHIVERESPONSE']._serialized_start=1249
-  _globals['_UPLOADARCHIVERESPONSE']._serialized_end=1288
-  _globals['_EXPORTCACHEREQUEST']._serialized_start=1290
-  _globals['_EXPORTCACHEREQUEST']._serialized_end=1325
-  _globals['_EXPORTCACHERESPONSE']._serialized_start=1327
-  _globals['_EXPORTCACHERESPONSE']._serialized_end=1362
-  _globals['_IMPORTCACHEREQUEST']._serialized_start=1364
-  _globals['_IMPORTCACHEREQUEST']._serialized_end=1398
-  _globals['_IMPORTCACHERESPONSE']._serialized_start=1400
-  _globals['_IMPORTCACHERESPONSE']._serialized_end=1451
-  _globals['_INDEXSERVICE']._serialized_start=1454
-  _globals['_INDEXSERVICE']._serialized_end=2390
+  _globals['_RUNINDEXREQUEST']._serialized_start=269
+  _globals['_RUNINDEXREQUEST']._serialized_end=401
+  _globals['_WATCHINDEXRUNREQUEST']._serialized_start=403
+  _globals['_WATCHINDEXRUNREQUEST']._serialized_end=450
+  _globals['_WATCHINDEXRUNRESPONSE']._serialized_start=452
+  _globals['_WATCHINDEXRUNRESPONSE']._serialized_end=543
+  _globals['_LISTSKIPPEDFILESREQUEST']._serialized_start=545
+  _globals['_LISTSKIPPEDFILESREQUEST']._serialized_end=654
+  _globals['_LISTSKIPPEDFILESRESPONSE']._serialized_start=657
+  _globals['_LISTSKIPPEDFILESRESPONSE']._serialized_end=786
+  _globals['_OBSERVEPROJECTREQUEST']._serialized_start=788
+  _globals['_OBSERVEPROJECTREQUEST']._serialized_end=857
+  _globals['_OBSERVEPROJECTRESPONSE']._serialized_start=859
+  _globals['_OBSERVEPROJECTRESPONSE']._serialized_end=982
+  _globals['_CLEARPROJECTREQUEST']._serialized_start=984
+  _globals['_CLEARPROJECTREQUEST']._serialized_end=1051
+  _globals['_REPAIRPROJECTREQUEST']._serialized_start=1053
+  _globals['_REPAIRPROJECTREQUEST']._serialized_end=1121
+  _globals['_REPAIRPROJECTRESPONSE']._serialized_start=1123
+  _globals['_REPAIRPROJECTRESPONSE']._serialized_end=1206
+  _globals['_UPLOADARCHIVEREQUEST']._serialized_start=1208
+  _globals['_UPLOADARCHIVEREQUEST']._serialized_end=1279
+  _globals['_UPLOADARCHIVERESPONSE']._serialized_start=1281
+  _globals['_UPLOADARCHIVERESPONSE']._serialized_end=1320
+  _globals['_EXPORTCACHEREQUEST']._serialized_start=1322
+  _globals['_EXPORTCACHEREQUEST']._serialized_end=1357
+  _globals['_EXPORTCACHERESPONSE']._serialized_start=1359
+  _globals['_EXPORTCACHERESPONSE']._serialized_end=1394
+  _globals['_IMPORTCACHEREQUEST']._serialized_start=1396
+  _globals['_IMPORTCACHEREQUEST']._serialized_end=1430
+  _globals['_IMPORTCACHERESPONSE']._serialized_start=1432
+  _globals['_IMPORTCACHERESPONSE']._serialized_end=1483
+  _globals['_GETCACHESTATUSREQUEST']._serialized_start=1485
+  _globals['_GETCACHESTATUSREQUEST']._serialized_end=1508
+  _globals['_GETCACHESTATUSRESPONSE']._serialized_start=1510
+  _globals['_GETCACHESTATUSRESPONSE']._serialized_end=1631
+  _globals['_CACHEDMODEL']._serialized_start=1633
+  _globals['_CACHEDMODEL']._serialized_end=1735
+  _globals['_PRUNECACHEREQUEST']._serialized_start=1737
+  _globals['_PRUNECACHEREQUEST']._serialized_end=1803
+  _globals['_PRUNECACHERESPONSE']._serialized_start=1805
+  _globals['_PRUNECACHERESPONSE']._serialized_end=1856
+  _globals['_INDEXSERVICE']._serialized_start=1859
+  _globals['_INDEXSERVICE']._serialized_end=3001
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ Indexing."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from undercroft.common.v1 import common_pb2 as _common_pb2
@@ -38,7 +39,9 @@ class RunIndexRequest(_message.Message):
     force: _builtins.bool
     """Extract every file anew, although its content is as before."""
     re_embed: _builtins.bool
-    """Ignore the embedding cache and write it anew. A later release does this: UNIMPLEMENTED."""
+    """Ignore the embedding cache and write it anew: vectors that come out otherwise replace the old ones when the run
+    publishes, all or none.
+    """
     request_id: _builtins.str
     """Makes a repeated call return the first one's operation: a UUID of the caller."""
     def __init__(
@@ -358,7 +361,7 @@ class ExportCacheRequest(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Model whose vectors to export; all of them when empty."""
+    """Digest of the model whose vectors to export, as GetCacheStatus lists it; those of all models when empty."""
     def __init__(
         self,
         *,
@@ -441,3 +444,138 @@ class ImportCacheResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ImportCacheResponse: _TypeAlias = ImportCacheResponse  # noqa: Y015
+
+@_typing.final
+class GetCacheStatusRequest(_message.Message):
+    """Asks what the embedding cache holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCacheStatusRequest: _TypeAlias = GetCacheStatusRequest  # noqa: Y015
+
+@_typing.final
+class GetCacheStatusResponse(_message.Message):
+    """What the embedding cache holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___CachedModel]:
+        """By model digest."""
+
+    @_builtins.property
+    def retention(self) -> _duration_pb2.Duration:
+        """How long vectors are kept that no project uses."""
+
+    def __init__(
+        self,
+        *,
+        models: _abc.Iterable[Global___CachedModel] | None = ...,
+        retention: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "retention", b"retention"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCacheStatusResponse: _TypeAlias = GetCacheStatusResponse  # noqa: Y015
+
+@_typing.final
+class CachedModel(_message.Message):
+    """Vectors of one model in the embedding cache."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    DIMENSIONS_FIELD_NUMBER: _builtins.int
+    VECTORS_FIELD_NUMBER: _builtins.int
+    UNUSED_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """Digest of the model."""
+    dimensions: _builtins.int
+    """Length of its vectors."""
+    vectors: _builtins.int
+    """Vectors."""
+    unused: _builtins.int
+    """Of these, vectors of texts that no project has now."""
+    size_bytes: _builtins.int
+    """Bytes of the vectors, two for each value."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        dimensions: _builtins.int = ...,
+        vectors: _builtins.int = ...,
+        unused: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "dimensions", b"dimensions", "size_bytes", b"size_bytes", "unused", b"unused", "vectors", b"vectors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CachedModel: _TypeAlias = CachedModel  # noqa: Y015
+
+@_typing.final
+class PruneCacheRequest(_message.Message):
+    """Asks to remove unused vectors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNUSED_FOR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def unused_for(self) -> _duration_pb2.Duration:
+        """Remove vectors that have been unused for this long; the service's retention when unset, all unused ones when 0."""
+
+    def __init__(
+        self,
+        *,
+        unused_for: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["unused_for", b"unused_for"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["unused_for", b"unused_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneCacheRequest: _TypeAlias = PruneCacheRequest  # noqa: Y015
+
+@_typing.final
+class PruneCacheResponse(_message.Message):
+    """What was removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVED_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    removed: _builtins.int
+    """Vectors removed."""
+    kept: _builtins.int
+    """Vectors kept."""
+    def __init__(
+        self,
+        *,
+        removed: _builtins.int = ...,
+        kept: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "removed", b"removed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneCacheResponse: _TypeAlias = PruneCacheResponse  # noqa: Y015

@@ -82,6 +82,16 @@ class IndexServiceStub:
                 request_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ImportCacheRequest.SerializeToString,
                 response_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ImportCacheResponse.FromString,
                 _registered_method=True)
+        self.GetCacheStatus = channel.unary_unary(
+                '/undercroft.ingest.v1.IndexService/GetCacheStatus',
+                request_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.GetCacheStatusRequest.SerializeToString,
+                response_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.GetCacheStatusResponse.FromString,
+                _registered_method=True)
+        self.PruneCache = channel.unary_unary(
+                '/undercroft.ingest.v1.IndexService/PruneCache',
+                request_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.PruneCacheRequest.SerializeToString,
+                response_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.PruneCacheResponse.FromString,
+                _registered_method=True)
 
 
 class IndexServiceServicer:
@@ -120,8 +130,8 @@ class IndexServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ClearProject(self, request, context):
-        """Empties a project: publishes a generation with nothing in it. Sources and embeddings stay.
-        A later release does this: UNIMPLEMENTED.
+        """Empties a project: publishes a generation with nothing in it. Sources and embeddings stay, so indexing again embeds
+        nothing. Metadata and response of the operation are IndexRunReport.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,14 +152,29 @@ class IndexServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportCache(self, request, context):
-        """Exports the embedding cache. A later release does this: UNIMPLEMENTED.
+        """Exports the embedding cache as one file, in parts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImportCache(self, request_iterator, context):
-        """Imports an exported embedding cache. A later release does this: UNIMPLEMENTED.
+        """Imports an exported embedding cache: all of it or nothing. INVALID_ARGUMENT with the reason CACHE_DAMAGED or
+        CACHE_INCOMPATIBLE when the file can't be taken in; then nothing has changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCacheStatus(self, request, context):
+        """Tells what the embedding cache holds, by model.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PruneCache(self, request, context):
+        """Removes vectors that no project has used for a while. The service does so by itself with its own retention.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -202,6 +227,16 @@ def add_IndexServiceServicer_to_server(servicer, server):
                     servicer.ImportCache,
                     request_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ImportCacheRequest.FromString,
                     response_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ImportCacheResponse.SerializeToString,
+            ),
+            'GetCacheStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCacheStatus,
+                    request_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.GetCacheStatusRequest.FromString,
+                    response_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.GetCacheStatusResponse.SerializeToString,
+            ),
+            'PruneCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.PruneCache,
+                    request_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.PruneCacheRequest.FromString,
+                    response_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.PruneCacheResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -449,6 +484,60 @@ class IndexService:
             '/undercroft.ingest.v1.IndexService/ImportCache',
             undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ImportCacheRequest.SerializeToString,
             undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ImportCacheResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCacheStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/undercroft.ingest.v1.IndexService/GetCacheStatus',
+            undercroft_dot_ingest_dot_v1_dot_index__service__pb2.GetCacheStatusRequest.SerializeToString,
+            undercroft_dot_ingest_dot_v1_dot_index__service__pb2.GetCacheStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/undercroft.ingest.v1.IndexService/PruneCache',
+            undercroft_dot_ingest_dot_v1_dot_index__service__pb2.PruneCacheRequest.SerializeToString,
+            undercroft_dot_ingest_dot_v1_dot_index__service__pb2.PruneCacheResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,17 +49,23 @@ class IndexServiceStub:
     which search answers then carry as stale or not.
     """
     ClearProject: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.ClearProjectRequest, _operations_pb2.Operation]
-    """Empties a project: publishes a generation with nothing in it. Sources and embeddings stay.
-    A later release does this: UNIMPLEMENTED.
+    """Empties a project: publishes a generation with nothing in it. Sources and embeddings stay, so indexing again embeds
+    nothing. Metadata and response of the operation are IndexRunReport.
     """
     RepairProject: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.RepairProjectRequest, _index_service_pb2.RepairProjectResponse]
     """Checks sidecars against Postgres and rebuilds what is missing or damaged, with no embed call."""
     UploadArchive: _grpc.StreamUnaryMultiCallable[_index_service_pb2.UploadArchiveRequest, _index_service_pb2.UploadArchiveResponse]
     """Takes an archive as a source, in parts of at most 1 MiB. A later release does this: UNIMPLEMENTED."""
     ExportCache: _grpc.UnaryStreamMultiCallable[_index_service_pb2.ExportCacheRequest, _index_service_pb2.ExportCacheResponse]
-    """Exports the embedding cache. A later release does this: UNIMPLEMENTED."""
+    """Exports the embedding cache as one file, in parts."""
     ImportCache: _grpc.StreamUnaryMultiCallable[_index_service_pb2.ImportCacheRequest, _index_service_pb2.ImportCacheResponse]
-    """Imports an exported embedding cache. A later release does this: UNIMPLEMENTED."""
+    """Imports an exported embedding cache: all of it or nothing. INVALID_ARGUMENT with the reason CACHE_DAMAGED or
+    CACHE_INCOMPATIBLE when the file can't be taken in; then nothing has changed.
+    """
+    GetCacheStatus: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.GetCacheStatusRequest, _index_service_pb2.GetCacheStatusResponse]
+    """Tells what the embedding cache holds, by model."""
+    PruneCache: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.PruneCacheRequest, _index_service_pb2.PruneCacheResponse]
+    """Removes vectors that no project has used for a while. The service does so by itself with its own retention."""
 
 @_typing.type_check_only
 class IndexServiceAsyncStub(IndexServiceStub):
@@ -81,17 +87,23 @@ class IndexServiceAsyncStub(IndexServiceStub):
     which search answers then carry as stale or not.
     """
     ClearProject: _aio.UnaryUnaryMultiCallable[_index_service_pb2.ClearProjectRequest, _operations_pb2.Operation]  # type: ignore[assignment]
-    """Empties a project: publishes a generation with nothing in it. Sources and embeddings stay.
-    A later release does this: UNIMPLEMENTED.
+    """Empties a project: publishes a generation with nothing in it. Sources and embeddings stay, so indexing again embeds
+    nothing. Metadata and response of the operation are IndexRunReport.
     """
     RepairProject: _aio.UnaryUnaryMultiCallable[_index_service_pb2.RepairProjectRequest, _index_service_pb2.RepairProjectResponse]  # type: ignore[assignment]
     """Checks sidecars against Postgres and rebuilds what is missing or damaged, with no embed call."""
     UploadArchive: _aio.StreamUnaryMultiCallable[_index_service_pb2.UploadArchiveRequest, _index_service_pb2.UploadArchiveResponse]  # type: ignore[assignment]
     """Takes an archive as a source, in parts of at most 1 MiB. A later release does this: UNIMPLEMENTED."""
     ExportCache: _aio.UnaryStreamMultiCallable[_index_service_pb2.ExportCacheRequest, _index_service_pb2.ExportCacheResponse]  # type: ignore[assignment]
-    """Exports the embedding cache. A later release does this: UNIMPLEMENTED."""
+    """Exports the embedding cache as one file, in parts."""
     ImportCache: _aio.StreamUnaryMultiCallable[_index_service_pb2.ImportCacheRequest, _index_service_pb2.ImportCacheResponse]  # type: ignore[assignment]
-    """Imports an exported embedding cache. A later release does this: UNIMPLEMENTED."""
+    """Imports an exported embedding cache: all of it or nothing. INVALID_ARGUMENT with the reason CACHE_DAMAGED or
+    CACHE_INCOMPATIBLE when the file can't be taken in; then nothing has changed.
+    """
+    GetCacheStatus: _aio.UnaryUnaryMultiCallable[_index_service_pb2.GetCacheStatusRequest, _index_service_pb2.GetCacheStatusResponse]  # type: ignore[assignment]
+    """Tells what the embedding cache holds, by model."""
+    PruneCache: _aio.UnaryUnaryMultiCallable[_index_service_pb2.PruneCacheRequest, _index_service_pb2.PruneCacheResponse]  # type: ignore[assignment]
+    """Removes vectors that no project has used for a while. The service does so by itself with its own retention."""
 
 class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
     """Brings projects up to date. Runs are long-running operations, kept in Postgres: the same server answers
@@ -140,8 +152,8 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _index_service_pb2.ClearProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operations_pb2.Operation, _abc.Awaitable[_operations_pb2.Operation]]:
-        """Empties a project: publishes a generation with nothing in it. Sources and embeddings stay.
-        A later release does this: UNIMPLEMENTED.
+        """Empties a project: publishes a generation with nothing in it. Sources and embeddings stay, so indexing again embeds
+        nothing. Metadata and response of the operation are IndexRunReport.
         """
 
     @_abc_1.abstractmethod
@@ -166,7 +178,7 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _index_service_pb2.ExportCacheRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_index_service_pb2.ExportCacheResponse], _abc.AsyncIterator[_index_service_pb2.ExportCacheResponse]]:
-        """Exports the embedding cache. A later release does this: UNIMPLEMENTED."""
+        """Exports the embedding cache as one file, in parts."""
 
     @_abc_1.abstractmethod
     def ImportCache(
@@ -174,6 +186,24 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_index_service_pb2.ImportCacheRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_index_service_pb2.ImportCacheResponse, _abc.Awaitable[_index_service_pb2.ImportCacheResponse]]:
-        """Imports an exported embedding cache. A later release does this: UNIMPLEMENTED."""
+        """Imports an exported embedding cache: all of it or nothing. INVALID_ARGUMENT with the reason CACHE_DAMAGED or
+        CACHE_INCOMPATIBLE when the file can't be taken in; then nothing has changed.
+        """
+
+    @_abc_1.abstractmethod
+    def GetCacheStatus(
+        self,
+        request: _index_service_pb2.GetCacheStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_index_service_pb2.GetCacheStatusResponse, _abc.Awaitable[_index_service_pb2.GetCacheStatusResponse]]:
+        """Tells what the embedding cache holds, by model."""
+
+    @_abc_1.abstractmethod
+    def PruneCache(
+        self,
+        request: _index_service_pb2.PruneCacheRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_index_service_pb2.PruneCacheResponse, _abc.Awaitable[_index_service_pb2.PruneCacheResponse]]:
+        """Removes vectors that no project has used for a while. The service does so by itself with its own retention."""
 
 def add_IndexServiceServicer_to_server(servicer: IndexServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

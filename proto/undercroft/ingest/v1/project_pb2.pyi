@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from undercroft.common.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -19,6 +20,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Tier:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TierEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Tier.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TIER_UNSPECIFIED: _Tier.ValueType  # 0
+    """Not set."""
+    TIER_FULL: _Tier.ValueType  # 1
+    """Every chunk."""
+    TIER_DOC_PAGES: _Tier.ValueType  # 2
+    """What documents the package: of each Python module its docstring and its public top-level classes and functions, at
+    most 8,000 characters, and the sections of Markdown and reStructuredText files.
+    """
+    TIER_NONE: _Tier.ValueType  # 3
+    """Nothing."""
+
+class Tier(_Tier, metaclass=_TierEnumTypeWrapper):
+    """What of a package is embedded. Everything of it is indexed in any case: words, symbols and references."""
+
+TIER_UNSPECIFIED: Tier.ValueType  # 0
+"""Not set."""
+TIER_FULL: Tier.ValueType  # 1
+"""Every chunk."""
+TIER_DOC_PAGES: Tier.ValueType  # 2
+"""What documents the package: of each Python module its docstring and its public top-level classes and functions, at
+most 8,000 characters, and the sections of Markdown and reStructuredText files.
+"""
+TIER_NONE: Tier.ValueType  # 3
+"""Nothing."""
+Global___Tier: _TypeAlias = Tier  # noqa: Y015
 
 @_typing.final
 class Project(_message.Message):
@@ -32,6 +65,8 @@ class Project(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     PUBLISH_TIME_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
+    INDEX_DEPENDENCIES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name, projects/{project}. The id is 1 to 63 of a-z, 0-9, '-', '_' and '.', and starts with a letter or digit."""
     display_name: _builtins.str
@@ -40,6 +75,10 @@ class Project(_message.Message):
     """The embedding model of the project: a name below the models directory. Empty: no dense retrieval."""
     generation: _builtins.int
     """The generation that is live; 0 before the first publish."""
+    index_dependencies: _builtins.bool
+    """Whether the Python packages that the sources declare are indexed too, from the wheels and sdists of the wheel
+    directory. Nothing of them is imported or run. Takes effect with the next index run.
+    """
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp:
         """When the live generation was published."""
@@ -47,6 +86,12 @@ class Project(_message.Message):
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the project was created."""
+
+    @_builtins.property
+    def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TierRule]:
+        """What of which package is embedded: the first rule whose glob fits the package counts. Where none fits, packages of
+        the project's own sources are TIER_FULL and dependencies TIER_DOC_PAGES. Takes effect with the next index run.
+        """
 
     def __init__(
         self,
@@ -57,14 +102,42 @@ class Project(_message.Message):
         generation: _builtins.int = ...,
         publish_time: _timestamp_pb2.Timestamp | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        tiers: _abc.Iterable[Global___TierRule] | None = ...,
+        index_dependencies: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "publish_time", b"publish_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "embedding_model", b"embedding_model", "generation", b"generation", "name", b"name", "publish_time", b"publish_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "embedding_model", b"embedding_model", "generation", b"generation", "index_dependencies", b"index_dependencies", "name", b"name", "publish_time", b"publish_time", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Project: _TypeAlias = Project  # noqa: Y015
+
+@_typing.final
+class TierRule(_message.Message):
+    """Gives packages a tier."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKAGE_GLOB_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    package_glob: _builtins.str
+    """Glob over names of packages: * any characters, ? one, [ab] one of a set."""
+    tier: Global___Tier.ValueType
+    """The tier."""
+    def __init__(
+        self,
+        *,
+        package_glob: _builtins.str = ...,
+        tier: Global___Tier.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["package_glob", b"package_glob", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TierRule: _TypeAlias = TierRule  # noqa: Y015
 
 @_typing.final
 class Source(_message.Message):
@@ -79,10 +152,16 @@ class Source(_message.Message):
     ARCHIVE_FIELD_NUMBER: _builtins.int
     WHEEL_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    MANAGED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name, projects/{project}/sources/{source}. The id follows the rule of project ids."""
     package: _builtins.str
     """The package that the files belong to. Defaults to the id of the source."""
+    tier: Global___Tier.ValueType
+    """What of the source was embedded when it was last indexed."""
+    managed: _builtins.bool
+    """True for a dependency that index runs add and remove as the project declares it."""
     @_builtins.property
     def folder(self) -> Global___FolderOrigin:
         """A folder that the ingest service can read."""
@@ -97,7 +176,7 @@ class Source(_message.Message):
 
     @_builtins.property
     def wheel(self) -> Global___WheelOrigin:
-        """A wheel of the mirror. Declared for a later release: INVALID_ARGUMENT until then."""
+        """A wheel or sdist of the wheel directory."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -113,10 +192,12 @@ class Source(_message.Message):
         archive: Global___ArchiveOrigin | None = ...,
         wheel: Global___WheelOrigin | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        tier: Global___Tier.ValueType = ...,
+        managed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "create_time", b"create_time", "folder", b"folder", "git", b"git", "origin", b"origin", "wheel", b"wheel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "create_time", b"create_time", "folder", b"folder", "git", b"git", "name", b"name", "origin", b"origin", "package", b"package", "wheel", b"wheel"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "create_time", b"create_time", "folder", b"folder", "git", b"git", "managed", b"managed", "name", b"name", "origin", b"origin", "package", b"package", "tier", b"tier", "wheel", b"wheel"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_origin: _TypeAlias = _typing.Literal["folder", "git", "archive", "wheel"]  # noqa: Y015
     _WhichOneofArgType_origin: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
@@ -196,13 +277,13 @@ Global___ArchiveOrigin: _TypeAlias = ArchiveOrigin  # noqa: Y015
 
 @_typing.final
 class WheelOrigin(_message.Message):
-    """A wheel or sdist of the mirror."""
+    """A wheel or sdist of the wheel directory."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FILE_FIELD_NUMBER: _builtins.int
     file: _builtins.str
-    """File name in the mirror."""
+    """File name in the wheel directory of the ingest service."""
     def __init__(
         self,
         *,

@@ -138,7 +138,7 @@ class UpdateProjectRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields to change: display_name, embedding_model. All of them when empty."""
+        """Which fields to change: display_name, embedding_model, tiers, index_dependencies. All of them when empty."""
 
     def __init__(
         self,

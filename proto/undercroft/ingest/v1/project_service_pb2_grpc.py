@@ -115,7 +115,8 @@ class ProjectServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateProject(self, request, context):
-        """Changes a project. A changed embedding model takes effect with the next index run; the live generation serves until then.
+        """Changes a project. A changed embedding model takes effect with the next index run; the live generation serves until
+        then. FAILED_PRECONDITION when the embed service answers that it can't use the model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

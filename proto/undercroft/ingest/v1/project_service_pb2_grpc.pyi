@@ -42,7 +42,9 @@ class ProjectServiceStub:
     ListProjects: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.ListProjectsRequest, _project_service_pb2.ListProjectsResponse]
     """Lists the projects that the caller may see, by name."""
     UpdateProject: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.UpdateProjectRequest, _project_pb2.Project]
-    """Changes a project. A changed embedding model takes effect with the next index run; the live generation serves until then."""
+    """Changes a project. A changed embedding model takes effect with the next index run; the live generation serves until
+    then. FAILED_PRECONDITION when the embed service answers that it can't use the model.
+    """
     DeleteProject: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.DeleteProjectRequest, _empty_pb2.Empty]
     """Deletes a project with all that belongs to it. FAILED_PRECONDITION while an index run holds it."""
     GetProjectStatus: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.GetProjectStatusRequest, _project_pb2.ProjectStatus]
@@ -68,7 +70,9 @@ class ProjectServiceAsyncStub(ProjectServiceStub):
     ListProjects: _aio.UnaryUnaryMultiCallable[_project_service_pb2.ListProjectsRequest, _project_service_pb2.ListProjectsResponse]  # type: ignore[assignment]
     """Lists the projects that the caller may see, by name."""
     UpdateProject: _aio.UnaryUnaryMultiCallable[_project_service_pb2.UpdateProjectRequest, _project_pb2.Project]  # type: ignore[assignment]
-    """Changes a project. A changed embedding model takes effect with the next index run; the live generation serves until then."""
+    """Changes a project. A changed embedding model takes effect with the next index run; the live generation serves until
+    then. FAILED_PRECONDITION when the embed service answers that it can't use the model.
+    """
     DeleteProject: _aio.UnaryUnaryMultiCallable[_project_service_pb2.DeleteProjectRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Deletes a project with all that belongs to it. FAILED_PRECONDITION while an index run holds it."""
     GetProjectStatus: _aio.UnaryUnaryMultiCallable[_project_service_pb2.GetProjectStatusRequest, _project_pb2.ProjectStatus]  # type: ignore[assignment]
@@ -115,7 +119,9 @@ class ProjectServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _project_service_pb2.UpdateProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_project_pb2.Project, _abc.Awaitable[_project_pb2.Project]]:
-        """Changes a project. A changed embedding model takes effect with the next index run; the live generation serves until then."""
+        """Changes a project. A changed embedding model takes effect with the next index run; the live generation serves until
+        then. FAILED_PRECONDITION when the embed service answers that it can't use the model.
+        """
 
     @_abc_1.abstractmethod
     def DeleteProject(
