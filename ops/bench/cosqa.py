@@ -125,7 +125,7 @@ def embed(model: VerifiedModel, texts: Sequence[str], purpose: Purpose, cache: P
 def dense_rankings(found: Vectors, asked: Vectors, folder: Path) -> list[Ranking]:
     """Rank by the vector file's candidates and exact inner products of half-precision vectors, as the store does."""
     path = Path(tempfile.mkdtemp(dir=folder)) / "vectors.tq"
-    vectors.build(path, found.shape[1], np.arange(len(found), dtype=np.uint64), found)
+    vectors.build(path, found.shape[1], [(np.arange(len(found), dtype=np.uint64), found)])
     index = vectors.VectorIndex.open(path, found.shape[1])
     stored = found.astype(np.float16).astype(np.float64)
     rankings = []

@@ -16,7 +16,7 @@ from services.core.errors import Conflict, DataLoss, InvalidArgument, NotReady, 
 
 FORMAT_VERSION = 1
 
-_FOLDERS = ("postgres", "sidecars", "models", "local", "run", "logs", "secrets")
+_FOLDERS = ("postgres", "sidecars", "models", "wheels", "local", "run", "logs", "secrets")
 _FORMAT_FILE = "format"
 _LOCK_POLL_S = 0.05
 
@@ -57,6 +57,11 @@ class Home:
     def models(self) -> Path:
         """Side-loaded model directories."""
         return self.root / "models"
+
+    @property
+    def wheels(self) -> Path:
+        """Wheels and sdists of dependencies, which are read and never run."""
+        return self.root / "wheels"
 
     @property
     def local(self) -> Path:

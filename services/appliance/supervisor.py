@@ -182,6 +182,7 @@ class Supervisor:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return {
             "UNDERCROFT_LOG_LEVEL": "INFO",
+            "UNDERCROFT_WHEELS_DIR": str(self._home.wheels),
             **inherited,
             "PYTHONUNBUFFERED": "1",
             "no_grpc_proxy": LOOPBACK,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,11 @@ _STAGES = {
 }
 
 
+_TIERS = {
+    "full": project_pb2.TIER_FULL,
+    "doc_pages": project_pb2.TIER_DOC_PAGES,
+    "none": project_pb2.TIER_NONE,
+}
 _SILENCE_S = 5.0
 
 
@@ -53,24 +59,77 @@ def index(
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file, whatever its size and time say.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Extract every file anew.")] = False,
+    re_embed: Annotated[
+        bool, typer.Option("--re-embed", help="Embed every text anew, whatever the cache has.")
+    ] = False,
+    dependencies: Annotated[
+        bool | None,
+        typer.Option(
+            "--dependencies/--no-dependencies",
+            help="Index the packages that the project declares too, from the wheel directory.",
+            show_default=False,
+        ),
+    ] = None,
+    tiers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tier",
+            metavar="GLOB=TIER",
+            help="What to embed of packages that the glob fits: full, doc_pages (what documents them) or none.",
+        ),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Bring a project up to date, and say what was done."""
     out = console()
     try:
         name, wanted = _wanted(folders or [], project)
+        settings = _settings(model, dependencies, tiers)
     except UndercroftError as error:
         fail(error)
     with connect(home) as client:
-        _ensure_project(client, name, model, wanted, named=bool(project))
-        request = index_service_pb2.RunIndexRequest(project=f"projects/{name}", verify=verify, force=force)
-        operation = client.index.RunIndex(request)
-        report = _watch(client, out, operation.name)
-        ended = client.operations.GetOperation(_operation_request(operation.name))
-        _show(out, name, report)
-        if ended.HasField("error"):
-            out.print(f"The run failed: {ended.error.message}", style="red", markup=False)
-            raise typer.Exit(1)
+        _ensure_project(client, name, settings, wanted, named=bool(project))
+        request = index_service_pb2.RunIndexRequest(
+            project=f"projects/{name}", verify=verify, force=force, re_embed=re_embed
+        )
+        see_through(client, out, name, client.index.RunIndex(request).name)
+
+
+def see_through(client: Client, out: Console, project: str, operation: str) -> None:
+    """Follow a run to its end and show its report; leave with status 1 when it failed."""
+    report = _watch(client, out, operation)
+    ended = client.operations.GetOperation(_operation_request(operation))
+    _show(out, project, report)
+    if ended.HasField("error"):
+        out.print(f"The run failed: {ended.error.message}", style="red", markup=False)
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What the project is to be, and which fields of it were asked for."""
+
+    project: project_pb2.Project
+    fields: list[str]
+
+
+def _settings(model: str | None, dependencies: bool | None, tiers: list[str] | None) -> _Settings:
+    project, fields = project_pb2.Project(), []
+    if model is not None:
+        project.embedding_model = model
+        fields.append("embedding_model")
+    if dependencies is not None:
+        project.index_dependencies = dependencies
+        fields.append("index_dependencies")
+    for rule in tiers or ():
+        glob, _, tier = rule.rpartition("=")
+        number = _TIERS.get(tier)
+        if not glob or number is None:
+            raise InvalidArgument(f"{rule!r} is no GLOB=TIER.", remedy=f"Tiers are {', '.join(_TIERS)}.")
+        project.tiers.add(package_glob=glob, tier=number)
+    if tiers:
+        fields.append("tiers")
+    return _Settings(project, fields)
 
 
 def _wanted(folders: list[Path], project: str) -> tuple[str, list[Path]]:
@@ -90,13 +149,14 @@ def _slug(name: str) -> str:
     return slug or "root"
 
 
-def _ensure_project(client: Client, name: str, model: str | None, folders: list[Path], *, named: bool) -> None:
-    """Create the project and its sources where they are missing, and give it the model that was asked for.
+def _ensure_project(client: Client, name: str, settings: _Settings, folders: list[Path], *, named: bool) -> None:
+    """Create the project and its sources where they are missing, and give it the settings that were asked for.
 
     A project that was not named but guessed from a folder must have that folder already, or be new.
     """
     parent = f"projects/{name}"
-    wanted = None if model is None else project_pb2.Project(embedding_model=model)
+    # Without a project in the request, a new one gets the default model.
+    wanted = settings.project if "embedding_model" in settings.fields else None
     listed: list[project_pb2.Source] = []
     try:
         client.projects.CreateProject(project_service_pb2.CreateProjectRequest(project_id=name, project=wanted))
@@ -105,8 +165,8 @@ def _ensure_project(client: Client, name: str, model: str | None, folders: list[
             raise
         request = project_service_pb2.ListSourcesRequest(parent=parent, page_size=1000)
         listed = list(client.projects.ListSources(request).sources)
-        if model is not None:
-            _set_model(client, parent, model)
+    if settings.fields and (listed or wanted is None):
+        _update(client, parent, settings)
     known = {source.folder.path for source in listed}
     if listed and not named and not known & {os.fspath(folder) for folder in folders}:
         fail(
@@ -127,11 +187,11 @@ def _ensure_project(client: Client, name: str, model: str | None, folders: list[
         )
 
 
-def _set_model(client: Client, project: str, model: str) -> None:
+def _update(client: Client, project: str, settings: _Settings) -> None:
+    settings.project.name = project
     client.projects.UpdateProject(
         project_service_pb2.UpdateProjectRequest(
-            project=project_pb2.Project(name=project, embedding_model=model),
-            update_mask=field_mask_pb2.FieldMask(paths=["embedding_model"]),
+            project=settings.project, update_mask=field_mask_pb2.FieldMask(paths=settings.fields)
         )
     )
 
@@ -182,7 +242,9 @@ def _show(out: Console, project: str, report: index_run_pb2.IndexRunReport) -> N
             f"  embeddings  {embeddings.embedded} made via {embeddings.model}, {embeddings.cache_hits} there already"
         )
     if report.renewal_reason:
-        out.print(f"  all files were extracted anew: {report.renewal_reason}", style="yellow", markup=False)
+        out.print(f"  made anew: {report.renewal_reason}", style="yellow", markup=False)
+    for warning in report.warnings:
+        out.print(f"  {warning}", style="yellow", markup=False)
     for one in report.degraded:
         out.print(f"  without {one.method}: {one.reason} {one.remedy}", style="yellow", markup=False)
     if files.skipped:

@@ -11,10 +11,13 @@ from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
 
 from services.cli.connection import connect
+from services.cli.index import see_through
 from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, print_json
 
-group = typer.Typer(help="Projects: list, status, skipped files, delete.", no_args_is_help=True, rich_markup_mode=None)
+group = typer.Typer(
+    help="Projects: list, status, skipped files, clear, delete.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _COLOURS = {common_pb2.METHOD_STATE_READY: "green", common_pb2.METHOD_STATE_BROKEN: "red"}
 
@@ -84,6 +87,20 @@ def skipped(
         out.print(Text.assemble((f"{one.reason:<20}", "yellow"), f" {one.path}  ", (one.detail, "dim")))
     if response.total_size > len(response.skipped_files):
         out.print(f"… {response.total_size - len(response.skipped_files)} more: raise --limit", style="dim")
+
+
+@group.command("clear")
+def clear(
+    project: ProjectArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Empty a project: a generation with nothing in it goes live. Its folders and embeddings stay."""
+    if not yes:
+        typer.confirm(f"Empty project {project}?", abort=True)
+    with connect(home) as client:
+        operation = client.index.ClearProject(index_service_pb2.ClearProjectRequest(project=f"projects/{project}"))
+        see_through(client, console(), project, operation.name)
 
 
 @group.command("delete")

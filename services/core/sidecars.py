@@ -10,11 +10,11 @@ import errno
 import hashlib
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from services.core.errors import DataLoss, NotReady
 
@@ -54,14 +54,8 @@ class Volume:
 
         NotReady when the volume is full or read-only; then nothing has changed.
         """
-        digest, size = _digest(made)
-        target = self.path(digest)
         try:
-            if target.exists() and _digest(target) == (digest, size):
-                # A file that no row names yet is young again: nobody may collect it before the publish.
-                os.utime(target)
-            else:
-                self._store(made, target)
+            digest, size = self._store(made)
         except OSError as error:
             raise NotReady(
                 f"The sidecar volume can't be written: {os.strerror(error.errno or errno.EIO)}.",
@@ -70,32 +64,42 @@ class Volume:
             ) from error
         return SidecarFile(method, logical_name, digest, size)
 
-    def _store(self, made: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
+    def _store(self, made: Path) -> tuple[bytes, int]:
+        """Copy a file under the name of its content, which the copy tells; return SHA-256 and size."""
+        temporary = self._root / "00" / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
             with made.open("rb") as source, temporary.open("xb") as sink:
-                shutil.copyfileobj(source, sink, _BLOCK_BYTES)
+                digest, size = _copy(source, sink)
+                target = self.path(digest)
+                if target.exists() and _digest(target) == (digest, size):
+                    # A file that no row names yet is young again: nobody may collect it before the publish.
+                    os.utime(target)
+                    return digest, size
                 sink.flush()
                 os.fsync(sink.fileno())
+            target.parent.mkdir(exist_ok=True)
             temporary.rename(target)
             _sync_directory(target.parent)
+            return digest, size
         finally:
             temporary.unlink(missing_ok=True)
+
+    def holds(self, file: SidecarFile) -> bool:
+        """Tell whether the volume has a file of the right name and size; its content is not read."""
+        try:
+            return self.path(file.sha256).stat().st_size == file.size_bytes
+        except OSError:
+            return False
 
     def fetch(self, file: SidecarFile, destination: Path) -> None:
         """Copy a file to local disk and check it; DataLoss when it is missing or not what Postgres says it is."""
         source = self.path(file.sha256)
         temporary = destination.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
-        hasher = hashlib.sha256()
-        size = 0
         try:
             with source.open("rb") as reader, temporary.open("xb") as writer:
-                while block := reader.read(_BLOCK_BYTES):
-                    hasher.update(block)
-                    size += len(block)
-                    writer.write(block)
-            problem = _problem(file, hasher.digest(), size)
+                digest, size = _copy(reader, writer)
+            problem = _problem(file, digest, size)
             if problem:
                 raise _damaged(Damage(file, problem))
             temporary.rename(destination)
@@ -139,6 +143,17 @@ class Volume:
                     # Another replica collects too.
                     continue
         return removed
+
+
+def _copy(source: BinaryIO, sink: BinaryIO) -> tuple[bytes, int]:
+    """Copy what is left of a file; return SHA-256 and size of it."""
+    hasher = hashlib.sha256()
+    size = 0
+    while block := source.read(_BLOCK_BYTES):
+        hasher.update(block)
+        size += len(block)
+        sink.write(block)
+    return hasher.digest(), size
 
 
 def _digest(path: Path) -> tuple[bytes, int]:

@@ -13,7 +13,7 @@ four candidates for each hit wanted, recall@10 after exact scoring is .999 to 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -33,6 +33,8 @@ MIN_CANDIDATES = 40
 
 Ids = npt.NDArray[np.uint64]
 Vectors = npt.NDArray[np.float32]
+#: Ids, and vectors of shape (ids, dimensions): so many at a time as are to be in memory.
+Page = tuple[Ids, Vectors]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,19 +45,20 @@ class Candidates:
     scores: Vectors
 
 
-def build(path: Path, dimensions: int, ids: Ids, vectors: Vectors) -> None:
-    """Write the file of ``vectors`` (ids × ``dimensions``, any floats) to ``path``, by an atomic rename after fsync.
+def build(path: Path, dimensions: int, pages: Iterable[Page]) -> None:
+    """Write the file of the vectors in ``pages`` (any floats) to ``path``, by an atomic rename after fsync.
 
     Raises ``InvalidArgument`` for shapes that do not fit, an id given twice, a value that is not finite, or dimensions
     that are no multiple of 8. No vectors make a file that finds nothing.
     """
     index = _new(dimensions)
-    _add(index, dimensions, ids, vectors)
+    for ids, vectors in pages:
+        _add(index, dimensions, ids, vectors)
     index.write(str(path))
 
 
-def update(base: Path, path: Path, dimensions: int, ids: Ids, vectors: Vectors, deleted_ids: Collection[int]) -> None:
-    """Write ``base`` without ``deleted_ids`` and with ``vectors`` to ``path``, another file: ``base`` stays as it is.
+def update(base: Path, path: Path, dimensions: int, pages: Iterable[Page], deleted_ids: Collection[int]) -> None:
+    """Write ``base`` without ``deleted_ids`` and with ``pages`` to ``path``, another file: ``base`` stays as it is.
 
     Removing comes first, so an id may be deleted and added at once. Raises ``InvalidArgument`` for an id to delete
     that is not in ``base`` or one to add that is, ``DataLoss`` where ``base`` cannot be read.
@@ -66,7 +69,8 @@ def update(base: Path, path: Path, dimensions: int, ids: Ids, vectors: Vectors, 
     for deleted in sorted(set(deleted_ids)):
         if not index.remove(deleted):
             raise InvalidArgument(f"Vector {deleted} is not in {base.name}.", remedy="Rebuild the vector file.")
-    _add(index, dimensions, ids, vectors)
+    for ids, vectors in pages:
+        _add(index, dimensions, ids, vectors)
     index.write(str(path))
 
 
@@ -92,6 +96,11 @@ class VectorIndex:
 
     def __contains__(self, vector_id: int) -> bool:
         return bool(self._index.contains(vector_id))
+
+    def recalls(self, page: Page) -> bool:
+        """Tell whether every vector of ``page`` is among the candidates that are found by it (turbovec#303)."""
+        ids, vectors = page
+        return all(vector_id in self.candidates(vector, 1).ids for vector_id, vector in zip(ids, vectors, strict=True))
 
     def candidates(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable
 
 import grpc.aio
@@ -23,10 +24,15 @@ from services.core.notifications import OPERATIONS, Notifications
 from services.core.pages import PageTokens, load_key
 from services.core.sidecars import Volume
 from services.core.telemetry import configure_logging
+from services.ingest.caching import EmbeddingCache
 from services.ingest.embedder import Embedder
+from services.ingest.embedding import EmbedSettings
 from services.ingest.evidence import EvidenceSink
 from services.ingest.extracting import Extracting
+from services.ingest.housekeeping import Housekeeper
+from services.ingest.observing import Observer
 from services.ingest.pipeline import load_pipeline
+from services.ingest.repairing import Repairs
 from services.ingest.run import Workshop
 from services.ingest.runner import Runner
 from services.ingest.server import IndexServicer, OperationsServicer, ProjectServicer
@@ -47,6 +53,8 @@ async def main() -> None:
         volume = Volume(settings.sidecar_dir)
         builder = SidecarBuilder(url, volume, settings.local_dir / "ingest")
         builder.clean()
+        unpacked = settings.local_dir / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
         pipeline = load_pipeline(settings.pipeline_file)
         embedder, evidence = Embedder(settings.embed_target), EvidenceSink(settings.decisions_target)
         stack.push_async_callback(embedder.close)
@@ -63,8 +71,9 @@ async def main() -> None:
             builder=builder,
             pipeline=pipeline,
             data_dir=settings.data_dir,
-            embed_batch_texts=settings.embed_batch_texts,
-            embed_concurrency=settings.embed_concurrency,
+            wheels_dir=settings.wheels_dir,
+            unpacked_dir=unpacked,
+            embed=EmbedSettings(settings.embed_batch_texts, settings.embed_concurrency),
         )
         runner = Runner(
             workshop,
@@ -74,26 +83,45 @@ async def main() -> None:
             concurrency=settings.run_concurrency,
             poll_s=settings.poll_s,
             retention_s=settings.retention_s,
+            orphan_grace_s=settings.orphan_grace_s,
         )
         service = IngestService(
             database,
             volume,
-            builder,
-            pipeline,
+            embedder,
             notifications,
             data_dir=settings.data_dir,
+            wheels_dir=settings.wheels_dir,
             default_model=settings.default_model,
         )
+        observer = Observer(database, pipeline, settings.data_dir)
+        repairs = Repairs(database, volume, builder)
+        housekeeper = Housekeeper(
+            database,
+            repairs,
+            interval_s=settings.housekeeping_interval_s,
+            verify_interval_s=settings.verify_interval_s,
+            cache_retention_s=settings.cache_retention_s,
+        )
         await stack.enter_async_context(runner.running())
-        await serve("ingest", settings, _register(service, PageTokens(load_key(settings.secrets_dir))))
+        await stack.enter_async_context(housekeeper.running())
+        cache = EmbeddingCache(database, settings.local_dir / "imports", settings.cache_retention_s)
+        edge = (AllowAll(), PageTokens(load_key(settings.secrets_dir)))
+        register = _register(
+            ProjectServicer(service, *edge),
+            IndexServicer(service, observer, repairs, cache, *edge),
+            OperationsServicer(service, *edge),
+        )
+        await serve("ingest", settings, register)
 
 
-def _register(service: IngestService, pages: PageTokens) -> Callable[[grpc.aio.Server], list[str]]:
+def _register(
+    projects: ProjectServicer, index: IndexServicer, operations: OperationsServicer
+) -> Callable[[grpc.aio.Server], list[str]]:
     def register(server: grpc.aio.Server) -> list[str]:
-        edge = (service, AllowAll(), pages)
-        project_service_pb2_grpc.add_ProjectServiceServicer_to_server(ProjectServicer(*edge), server)
-        index_service_pb2_grpc.add_IndexServiceServicer_to_server(IndexServicer(*edge), server)
-        operations_pb2_grpc.add_OperationsServicer_to_server(OperationsServicer(*edge), server)
+        project_service_pb2_grpc.add_ProjectServiceServicer_to_server(projects, server)
+        index_service_pb2_grpc.add_IndexServiceServicer_to_server(index, server)
+        operations_pb2_grpc.add_OperationsServicer_to_server(operations, server)
         return [
             project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"].full_name,
             index_service_pb2.DESCRIPTOR.services_by_name["IndexService"].full_name,

@@ -1,6 +1,7 @@
 """Telling new, changed, unchanged and deleted files apart.
 
-Size and time are the hint that saves reading; the hash of the content is the truth (DESIGN I6).
+Size and time are the hint that saves reading; where they no longer fit, git's index may vouch for the file. The hash
+of the content is the truth (DESIGN I6).
 """
 
 from __future__ import annotations
@@ -8,31 +9,34 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from services.core.errors import NotFound
+from services.ingest.clocks import is_racy
 from services.ingest.discovery import Body, DiscoverySettings, Found, discover, read
+from services.ingest.gitindex import GitIndex, git_blob_id
 from services.ingest.keys import MAX_PATH_BYTES
 from services.ingest.modules import ModuleRoots
 from services.ingest.skips import Skipped, SkipReason
 
-# A file changed this shortly before it was read may change again within the granularity of its file system's clock
-# without another time to show for it; its time is not kept as a hint, so the next run reads it once more.
-_RACY_NS = 50_000_000
-_RACY_COARSE_NS = 2_000_000_000
+# The time of a file that was changed just before it was read is not kept, so the next run reads it once more.
 _UNTRUSTED_MTIME_NS = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Size and time of a file when its content was read. ``skip`` says why that content is not indexed."""
+    """Size and time of a file when its content was read. ``skip`` says why that content is not indexed.
+
+    ``git_blob`` is git's id of that content; None when a release read it that did not compute it.
+    """
 
     size_bytes: int
     mtime_ns: int
     content_hash: bytes
     skip: tuple[str, str] | None = None
+    git_blob: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,8 @@ class Changes:
     """What comparing one source with its live files saw.
 
     ``to_read`` are files that may be new or changed; ``renamed`` are those of them whose module has another name than
-    in the live generation, because a package around them came or went.
+    in the live generation, because a package around them came or went. ``vouched`` counts the files that only git's
+    index saves from being read; their hints are renewed.
     """
 
     roots: ModuleRoots
@@ -71,6 +76,7 @@ class Changes:
     hints: dict[str, Hint] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     read: int = 0
+    vouched: int = 0
 
 
 def compare(
@@ -96,14 +102,21 @@ def compare(
     changes = Changes(ModuleRoots.of((entry.path for entry in found), root.name))
     changes.skipped = [entry for entry in entries if isinstance(entry, Skipped)]
     changes.seen = {entry.path for entry in found}
+    git = GitIndex(root)
     for entry in found:
         hint, known = hints.get(entry.path), live.get(entry.path)
         if known is not None and known.module and known.module != changes.roots.module(entry.path):
             changes.renamed.add(entry.path)
-        hinted = hint is not None and (hint.size_bytes, hint.mtime_ns) == (entry.size_bytes, entry.mtime_ns)
-        if hint is None or not hinted or entry.path in changes.renamed or must_read(entry.path):
+        if hint is None or entry.path in changes.renamed or must_read(entry.path):
             changes.to_read.append(entry)
-        elif hint.skip is not None:
+            continue
+        if (hint.size_bytes, hint.mtime_ns) != (entry.size_bytes, entry.mtime_ns):
+            if not _vouched(git, entry, hint):
+                changes.to_read.append(entry)
+                continue
+            hint = changes.hints[entry.path] = replace(hint, mtime_ns=entry.mtime_ns)
+            changes.vouched += 1
+        if hint.skip is not None:
             changes.skipped.append(Skipped(entry.path, SkipReason(hint.skip[0]), hint.skip[1]))
         elif known is not None and known.content_hash == hint.content_hash:
             changes.unchanged += 1
@@ -114,13 +127,19 @@ def compare(
     return changes
 
 
-def untouched(live: Mapping[str, LiveFile], hints: Mapping[str, Hint], reason: str) -> Changes:
-    """Return the changes of a source that can't be listed: none, and one entry that says why."""
+def untouched(live: Mapping[str, LiveFile], hints: Mapping[str, Hint], skipped: Sequence[Skipped]) -> Changes:
+    """Return the changes of a source that is not listed, because it can't be or need not be: none."""
     changes = Changes(ModuleRoots.of(()))
     changes.unchanged = len(live)
     changes.seen = {*live, *hints}
-    changes.skipped = [Skipped("./", SkipReason.UNREADABLE, reason)]
+    changes.skipped = list(skipped)
     return changes
+
+
+def _vouched(git: GitIndex, found: Found, hint: Hint) -> bool:
+    if hint.git_blob is None or hint.size_bytes != found.size_bytes:
+        return False
+    return git.vouches(found.path, hint.git_blob, hint.size_bytes, found.mtime_ns)
 
 
 def _bounded(entry: Found | Skipped) -> Found | Skipped:
@@ -184,6 +203,5 @@ def count_edited(root: Path, hints: Mapping[str, Hint]) -> int:
 
 
 def _hint(body: Body, digest: bytes, skip: tuple[str, str] | None) -> Hint:
-    coarse = body.mtime_ns % 1_000_000_000 == 0
-    racy = time.time_ns() - body.mtime_ns < (_RACY_COARSE_NS if coarse else _RACY_NS)
-    return Hint(body.size_bytes, _UNTRUSTED_MTIME_NS if racy else body.mtime_ns, digest, skip)
+    mtime_ns = _UNTRUSTED_MTIME_NS if is_racy(body.mtime_ns, time.time_ns()) else body.mtime_ns
+    return Hint(body.size_bytes, mtime_ns, digest, skip, git_blob_id(body.data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +22,10 @@ from services.ingest.skips import Skipped
 from services.ingest.sniffing import split_lines
 from services.ingest.store.kinds import CHUNK_KINDS
 from services.ingest.store.staging import StagedChunk, StagedFile
+from services.ingest.tiers import Tier, embedded_keys
 
 # Chunks of a project without a model are cut for one of the usual size.
 _BUDGET_WITHOUT_MODEL_TOKENS = 254
-_TIER_FULL = "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Extracting:
     async def extract(
         self,
         source: Source,
+        tier: Tier,
         roots: ModuleRoots,
         batch: Sequence[Candidate],
         model: EmbeddingModel | None,
@@ -68,7 +69,7 @@ class Extracting:
             if isinstance(outcome, Skipped):
                 skipped[candidate.path] = outcome
             else:
-                files.append(_staged(source, candidate, outcome, digest, pipeline))
+                files.append(_staged(source, tier, candidate, outcome, digest, pipeline))
         return ExtractedBatch(files, skipped)
 
     def _pool(self, model: EmbeddingModel | None) -> ExtractionPool:
@@ -90,8 +91,11 @@ class Extracting:
         return self._pools[key]
 
 
-def _staged(source: Source, candidate: Candidate, outcome: Extracted, digest: str, pipeline: bytes) -> StagedFile:
+def _staged(
+    source: Source, tier: Tier, candidate: Candidate, outcome: Extracted, digest: str, pipeline: bytes
+) -> StagedFile:
     extraction = outcome.extraction
+    embedded = embedded_keys(extraction, tier) if digest else frozenset()
     return StagedFile(
         source=source,
         path=candidate.path,
@@ -101,13 +105,15 @@ def _staged(source: Source, candidate: Candidate, outcome: Extracted, digest: st
         size_bytes=len(candidate.data),
         text=outcome.file.text,
         lines=split_lines(outcome.file.text),
-        chunks=list(_staged_chunks(source, extraction.chunks, digest, pipeline)),
+        chunks=list(_staged_chunks(source, tier, extraction.chunks, embedded, digest, pipeline)),
         symbols=extraction.symbols,
         references=extraction.references,
     )
 
 
-def _staged_chunks(source: Source, chunks: Sequence[Chunk], digest: str, pipeline: bytes) -> Iterator[StagedChunk]:
+def _staged_chunks(
+    source: Source, tier: Tier, chunks: Sequence[Chunk], embedded: Collection[str], digest: str, pipeline: bytes
+) -> Iterator[StagedChunk]:
     for chunk in chunks:
         title = embedded_title(chunk)
         yield StagedChunk(
@@ -122,8 +128,10 @@ def _staged_chunks(source: Source, chunks: Sequence[Chunk], digest: str, pipelin
             start_line=chunk.start_line,
             end_line=chunk.end_line,
             content_hash=content_hash(
-                source.package, chunk.module, chunk.title, chunk.text, chunk.language, pipeline, _TIER_FULL
+                source.package, chunk.module, chunk.title, chunk.text, chunk.language, pipeline, tier.value
             ),
             text_hash=hashlib.sha256(chunk.text.encode()).digest(),
-            fingerprint=embedding_fingerprint(digest, model_input(title, chunk.text)) if digest else None,
+            fingerprint=embedding_fingerprint(digest, model_input(title, chunk.text))
+            if chunk.key in embedded
+            else None,
         )

@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 
 # Raise when the same text and model would give another vector.
-_EMBEDDING_FORMAT = b"undercroft-embedding-1"
+EMBEDDING_FORMAT = b"undercroft-embedding-1"
 _CONTENT_FORMAT = b"undercroft-content-1"
 _PIPELINE_FORMAT = b"undercroft-pipeline-1"
 
 
 def embedding_fingerprint(model_digest: str, embedded_text: str) -> bytes:
     """Hash what determines a vector: format, model identity, and the text as ``chunks.model_input`` makes it."""
-    return _hash(_EMBEDDING_FORMAT, model_digest.encode(), embedded_text.encode())
+    return _hash(EMBEDDING_FORMAT, model_digest.encode(), embedded_text.encode())
 
 
 def content_hash(package: str, module: str, title: str, text: str, language: str, pipeline: bytes, tier: str) -> bytes:

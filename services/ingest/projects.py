@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from services.ingest.tiers import Tier, TierRule
+
 FOLDER = "folder"
+# A wheel or sdist of the wheel directory.
+WHEEL = "wheel"
 
 # Methods, as status and degradations name them.
 LEXICAL = "lexical"
@@ -24,11 +28,22 @@ class Project:
     generation: int
     created_at: datetime
     published_at: datetime | None
+    tiers: tuple[TierRule, ...] = ()
+    index_dependencies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveState:
+    """An archive as it was when it was last indexed. Size and time are the hint that saves hashing it."""
+
+    sha256: bytes
+    size_bytes: int
+    mtime_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where files of a project come from. ``location`` is the resolved absolute path of a folder."""
+    """Where files of a project come from. ``location`` is the resolved absolute path of a folder or an archive."""
 
     id: int
     project_id: int
@@ -37,10 +52,24 @@ class Source:
     kind: str
     location: str
     created_at: datetime
+    # Added and removed by index runs, as the project declares its dependencies.
+    managed: bool = False
+    # What its live chunks were made with.
+    indexed_tier: Tier = Tier.FULL
+    archive: ArchiveState | None = None
 
     @property
     def root(self) -> Path:
         return Path(self.location)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The last comparison of the sources with the live generation."""
+
+    observed_at: datetime
+    stale: bool
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,14 @@ class RunReport:
     generation: int = 0
     published: bool = False
     renewal_reason: str = ""
+    warnings: list[str] = dataclasses.field(default_factory=list)
     files_new: int = 0
     files_changed: int = 0
     files_unchanged: int = 0
     files_deleted: int = 0
     files_skipped: int = 0
     files_read: int = 0
+    files_resumed: int = 0
     chunks_kept: int = 0
     chunks_moved: int = 0
     chunks_added: int = 0

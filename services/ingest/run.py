@@ -1,14 +1,16 @@
 """One index run: from looking at the sources to the published generation.
 
-A run writes nothing that a reader can see before its last transaction. What it has embedded is committed as it goes, so
-a killed run loses no embedding (DESIGN I7).
+A run writes nothing that a reader can see before its last transaction. What it has extracted and embedded is committed
+as it goes, so a run that is taken up again after a kill goes on where it was (DESIGN I7).
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -17,6 +19,7 @@ from services.core import text as lexical_text
 from services.core.authorization import no_such_project
 from services.core.db import REFUSALS, Connection, Database
 from services.core.errors import (
+    DataLoss,
     InvalidArgument,
     NotFound,
     NotReady,
@@ -26,16 +29,21 @@ from services.core.errors import (
 )
 from services.core.lexical import FORMAT as LEXICAL_FORMAT
 from services.ingest import changes
-from services.ingest.changes import Candidate, Changes, Hint, LiveFile
+from services.ingest.changes import Candidate
+from services.ingest.declaring import Dependencies, find_dependencies
+from services.ingest.dependencies.archives import ArchiveLimits
 from services.ingest.embedder import Embedder, EmbeddingModel
-from services.ingest.evidence import EVIDENCE_LANGUAGES, Evidence, EvidenceSink
+from services.ingest.embedding import Embedding, EmbedSettings, Wanted
+from services.ingest.evidence import Evidence, EvidenceSink
 from services.ingest.extracting import Extracting
-from services.ingest.extraction import EXTRACTION_VERSION, language_of
+from services.ingest.extraction import EXTRACTION_VERSION
 from services.ingest.fingerprint import pipeline_hash
+from services.ingest.opening import open_source
 from services.ingest.pipeline import Pipeline
-from services.ingest.projects import DECISIONS, DENSE, Degradation, Generation, Project, Source
+from services.ingest.projects import DECISIONS, DENSE, FOLDER, Degradation, Generation, Project, Source
 from services.ingest.reports import RunReport, Stage
-from services.ingest.sidecars import SidecarBuilder
+from services.ingest.scope import Options, Scope, SourceState
+from services.ingest.sidecars import NextBuild, SidecarBuilder
 from services.ingest.skips import Skipped, SkipReason
 from services.ingest.store import hints, operations, projects, publishing, staging, vectors
 from services.ingest.store.operations import Claim
@@ -45,6 +53,7 @@ log = structlog.get_logger(__name__)
 _BATCH_FILES = 64
 _BATCH_CHARS = 4_000_000
 _EVIDENCE_CHARS = 1_000_000
+_CLEARED = "the project was cleared"
 
 Progress = Callable[[RunReport], Awaitable[None]]
 
@@ -66,27 +75,11 @@ class Workshop:
     builder: SidecarBuilder
     pipeline: Pipeline
     data_dir: Path | None
-    embed_batch_texts: int
-    embed_concurrency: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """What a run is about, read once at its start."""
-
-    project: Project
-    sources: Sequence[Source]
-    live: Generation | None
-    model: EmbeddingModel | None
-    pipeline_hash: bytes
-    # Every file is extracted anew, although its content is as before.
-    renew: bool
-    # Evidence is mined anew, although its content is as before.
-    remine: bool
-    verify: bool
-
-    def must_extract(self, path: str) -> bool:
-        return self.renew or (self.remine and language_of(path) in EVIDENCE_LANGUAGES)
+    # The wheels and sdists of dependencies; None where there are none.
+    wheels_dir: Path | None
+    # Local disk for what archives hold while a run reads it.
+    unpacked_dir: Path
+    embed: EmbedSettings
 
 
 class IndexRun:
@@ -97,13 +90,26 @@ class IndexRun:
         self._claim = claim
         self._progress = progress
         self.report = RunReport()
+        self._embedding = Embedding(workshop.database, workshop.embedder, workshop.embed, self.report, progress)
         self._degraded: dict[str, Degradation] = {}
-        # Sources whose folder can't be listed: their files stay as they are.
+        # Sources whose files can't be listed: their files stay as they are.
         self._unlisted: dict[str, UndercroftError] = {}
+        self._scratch = workshop.unpacked_dir / f"run-{claim.operation.id}"
 
     async def execute(self) -> RunReport:
-        """Bring the project up to date; the report says what was done."""
-        scope = await self._scope()
+        """Bring the project up to date, or empty it; the report says what was done."""
+        try:
+            scope = await self._scope()
+            if self._claim.operation.kind == operations.CLEAR:
+                await self._clear(scope)
+            else:
+                await self._index(scope)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+        self.report.stage = Stage.DONE
+        return self.report
+
+    async def _index(self, scope: Scope) -> None:
         found = await self._discover(scope)
         await self._extract(scope, found)
         if await self._is_current(scope):
@@ -111,48 +117,88 @@ class IndexRun:
         else:
             await self._embed(scope)
             await self._publish(scope, found)
-        self.report.stage = Stage.DONE
-        return self.report
 
-    async def _scope(self) -> _Scope:
-        operation = self._claim.operation
+    async def _clear(self, scope: Scope) -> None:
+        """Publish a generation with nothing in it. Sources and embeddings stay."""
         async with self._shop.database.transaction() as connection:
             await operations.hold(connection, self._claim)
-            await staging.clear(connection, operation.id)
+            self.report.files_deleted = await staging.stage_everything_deleted(
+                connection, scope.project.id, self._claim.operation.id
+            )
+        if self.report.files_deleted:
+            await self._publish(scope, {})
+
+    async def _scope(self) -> Scope:
+        operation = self._claim.operation
+        options = Options.of(operation.options)
+        async with self._shop.database.transaction() as connection:
+            await operations.hold(connection, self._claim)
             project = await projects.get_project_by_id(connection, operation.project_id)
             if project is None:
                 raise no_such_project(operation.project)
-            sources = await projects.list_sources(connection, project.id)
             live = await projects.live_generation(connection, project.id)
-        model = await self._model(project, live)
+            sources = await projects.list_sources(connection, project.id)
+        if operation.kind == operations.INDEX and (project.index_dependencies or any(s.managed for s in sources)):
+            sources = await self._sync_dependencies(project, sources)
+        model = await self._model(project, live, options)
         hashed = pipeline_hash(
             f"{model.digest}:{model.budget_tokens}" if model else "",
             f"{LEXICAL_FORMAT}:{lexical_text.TOKENIZER_VERSION}",
             "",
             f"extraction {EXTRACTION_VERSION}\n".encode() + self._shop.pipeline.raw,
         )
+        # What an earlier attempt has staged serves this one only if it would stage the same.
+        key = hashlib.sha256(hashed + repr((project.tiers, options)).encode()).digest()
+        async with self._shop.database.transaction() as connection:
+            await operations.hold(connection, self._claim)
+            staged = await staging.resume(connection, operation.id, key)
         self.report.generation = project.generation
         self.report.model = project.embedding_model
-        self.report.renewal_reason = _renewal_reason(live, project, model, hashed, bool(operation.options.get("force")))
+        self.report.renewal_reason = _renewal_reason(live, project, model, hashed, options)
         degraded = {one.method for one in live.degraded} if live else set()
-        return _Scope(
+        return Scope(
             project=project,
             sources=sources,
             live=live,
             model=model,
             pipeline_hash=hashed,
-            renew=bool(self.report.renewal_reason),
+            options=options,
+            renew=options.force or (live is not None and live.pipeline_hash != hashed),
             remine=DECISIONS in degraded,
-            verify=bool(operation.options.get("verify")),
+            staged=staged,
         )
 
-    async def _model(self, project: Project, live: Generation | None) -> EmbeddingModel | None:
+    async def _sync_dependencies(self, project: Project, sources: list[Source]) -> list[Source]:
+        """Make the managed sources those that the project declares; return all sources."""
+        wanted = Dependencies()
+        if project.index_dependencies:
+            own = [source for source in sources if source.kind == FOLDER]
+            wanted = await asyncio.to_thread(find_dependencies, own, self._shop.wheels_dir)
+        self.report.warnings += wanted.warnings
+        async with self._shop.database.transaction() as connection:
+            await operations.hold(connection, self._claim)
+            for package, path in sorted(wanted.archives.items()):
+                await projects.put_dependency(connection, project.id, package, str(path))
+            for source in sources:
+                if source.managed and wanted.is_complete and source.package not in wanted.archives:
+                    await projects.delete_source(connection, source.id)
+            return await projects.list_sources(connection, project.id)
+
+    async def _model(self, project: Project, live: Generation | None, options: Options) -> EmbeddingModel | None:
         """Return the project's model. When the embed service is away, what the live generation knows of it."""
-        if not project.embedding_model:
+        if not project.embedding_model or self._claim.operation.kind == operations.CLEAR:
             return None
         try:
             return await self._shop.embedder.model(project.embedding_model)
         except (NotReady, Unavailable) as error:
+            if options.re_embed:
+                raise
+            if live is not None and live.model_digest and live.model_name != project.embedding_model:
+                raise NotReady(
+                    f"The project can't change from {live.model_name} to {project.embedding_model}: {error.message}",
+                    remedy=f"{error.remedy} Generation {live.number} serves until then.",
+                    reason="MODEL_CHANGE_NOT_POSSIBLE",
+                ) from error
             self._degrade(DENSE, error)
             if live is not None and live.model_name == project.embedding_model and live.model_digest:
                 return EmbeddingModel(
@@ -160,72 +206,137 @@ class IndexRun:
                 )
             return None
 
-    async def _discover(self, scope: _Scope) -> dict[int, _SourceState]:
-        found: dict[int, _SourceState] = {}
+    async def _discover(self, scope: Scope) -> dict[int, SourceState]:
+        found: dict[int, SourceState] = {}
         with self.report.timed(Stage.DISCOVER) as stage:
             await self._progress(self.report)
             for source in scope.sources:
-                async with self._shop.database.transaction() as connection:
-                    live = await hints.live_files(connection, source.id)
-                    known = await hints.read_hints(connection, source.id)
-                try:
-                    compared = await asyncio.to_thread(
-                        changes.compare,
-                        source.root,
-                        self._shop.pipeline.discovery,
-                        self._shop.data_dir,
-                        live,
-                        known,
-                        (lambda path: True) if scope.verify else scope.must_extract,
-                    )
-                except (NotFound, InvalidArgument, PermissionDenied) as error:
-                    # An unmounted folder must not empty the project, nor keep its other sources from being indexed.
-                    self._unlisted[source.name] = error
-                    compared = changes.untouched(live, known, error.message)
-                found[source.id] = _SourceState(source, live, known, compared)
-                stage.items += compared.unchanged + len(compared.to_read) + len(compared.skipped)
+                found[source.id] = state = await self._look_at(scope, source)
+                stage.items += state.changes.unchanged + len(state.changes.to_read) + len(state.changes.skipped)
             self._count_files(found)
         if self._unlisted and len(self._unlisted) == len(scope.sources):
             raise next(iter(self._unlisted.values()))
         return found
 
-    async def _extract(self, scope: _Scope, found: dict[int, _SourceState]) -> None:
+    async def _look_at(self, scope: Scope, source: Source) -> SourceState:
+        async with self._shop.database.transaction() as connection:
+            live = await hints.live_files(connection, source.id)
+            known = await hints.read_hints(connection, source.id)
+            skipped_before = await projects.skipped_of(connection, source.id)
+        root, archive = source.root, source.archive
+        try:
+            opened = await asyncio.to_thread(
+                open_source,
+                source,
+                self._scratch,
+                ArchiveLimits(max_file_bytes=self._shop.pipeline.discovery.max_file_bytes),
+                renew=scope.renews(source),
+                verify=scope.options.verify,
+            )
+            archive = opened.archive
+            if opened.root is None:
+                compared = changes.untouched(
+                    live, known, [Skipped(path, SkipReason(reason), detail) for path, reason, detail in skipped_before]
+                )
+            else:
+                root = opened.root
+                compared = await asyncio.to_thread(
+                    changes.compare,
+                    root,
+                    self._shop.pipeline.discovery,
+                    self._shop.data_dir,
+                    live,
+                    known,
+                    lambda path: scope.options.verify or scope.must_extract(source, path),
+                )
+                compared.skipped += opened.skipped
+        except (NotFound, InvalidArgument, PermissionDenied, DataLoss) as error:
+            # An unmounted folder must not empty the project, nor keep its other sources from being indexed.
+            self._unlisted[source.name] = error
+            compared = changes.untouched(live, known, [Skipped("./", SkipReason.UNREADABLE, error.message)])
+        return SourceState(source, root, scope.tier(source), archive, live, known, skipped_before, compared)
+
+    async def _extract(self, scope: Scope, found: dict[int, SourceState]) -> None:
         """Stage new, changed and deleted files, and the decisions in them."""
+        leftover = dict(scope.staged)
         with self.report.timed(Stage.EXTRACT) as stage:
             for state in found.values():
+                source = state.source
                 candidates = changes.read_candidates(
-                    state.source.root,
+                    state.root,
                     self._shop.pipeline.discovery,
                     state.changes,
                     state.live,
                     state.hints,
-                    scope.must_extract,
+                    lambda path, source=source: scope.must_extract(source, path),  # type: ignore[misc]
                 )
                 while batch := await asyncio.to_thread(_take, candidates):
-                    await self._extract_batch(scope, state, batch)
+                    fresh = await self._take_staged(state, batch, leftover)
+                    skipped = await self._extract_batch(scope, state, fresh) if fresh else {}
+                    self._count_batch(state, batch, skipped)
                     stage.items += len(batch)
                     self._count_files(found)
                     await self._progress(self.report)
                 self._count_files(found)
+                await self._discard([key for key in leftover if key[0] == source.id])
                 async with self._shop.database.transaction() as connection:
                     await operations.hold(connection, self._claim)
                     await staging.stage_deleted(
-                        connection, self._claim.operation.id, state.source.id, sorted(set(state.changes.deleted))
+                        connection, self._claim.operation.id, source.id, sorted(set(state.changes.deleted))
                     )
+                if state.root != source.root:
+                    await asyncio.to_thread(shutil.rmtree, state.root, ignore_errors=True)
+            await self._discard([key for key in leftover if key[0] not in found])
             await self._end_removed_sources(scope)
 
-    async def _extract_batch(self, scope: _Scope, state: _SourceState, batch: Sequence[Candidate]) -> None:
+    async def _take_staged(
+        self, state: SourceState, batch: Sequence[Candidate], leftover: staging.StagedFiles
+    ) -> list[Candidate]:
+        """Take off what an earlier attempt of the run has extracted of the same content; return the rest."""
+        fresh: list[Candidate] = []
+        outdated: list[tuple[int, str]] = []
+        for candidate in batch:
+            key = (state.source.id, candidate.path)
+            before = leftover.pop(key, None)
+            if before is None:
+                fresh.append(candidate)
+            elif before.content_hash != candidate.content_hash or (
+                before.module and before.module != state.changes.roots.module(candidate.path)
+            ):
+                fresh.append(candidate)
+                outdated.append(key)
+            else:
+                self.report.files_resumed += 1
+        await self._discard(outdated)
+        return fresh
+
+    async def _discard(self, outdated: Sequence[tuple[int, str]]) -> None:
+        """Drop what an earlier attempt staged of files that have changed or gone since."""
+        if outdated:
+            async with self._shop.database.transaction() as connection:
+                await operations.hold(connection, self._claim)
+                await staging.discard(connection, self._claim.operation.id, outdated)
+
+    async def _extract_batch(self, scope: Scope, state: SourceState, batch: Sequence[Candidate]) -> dict[str, Skipped]:
+        """Extract, stage and mine files; return by path those that are skipped."""
         extracted = await self._shop.extracting.extract(
-            state.source, state.changes.roots, batch, scope.model, scope.pipeline_hash
+            state.source, state.tier, state.changes.roots, batch, scope.model, scope.pipeline_hash
         )
-        refused = await self._stage(scope, extracted.files)
+        to_be_mined = scope.evidence_languages(state.source)
+        refused = await self._stage(scope, extracted.files, to_be_mined)
         skipped = {**extracted.skipped, **{one.path: one for one in refused}}
-        stored = [file for file in extracted.files if file.path not in skipped]
+        await self._mine(
+            scope,
+            state.source,
+            [file for file in extracted.files if file.path not in skipped and file.language in to_be_mined],
+        )
+        return skipped
+
+    def _count_batch(self, state: SourceState, batch: Sequence[Candidate], skipped: dict[str, Skipped]) -> None:
         for candidate in batch:
             skip = skipped.get(candidate.path)
-            hint = candidate.hint
-            state.changes.hints[candidate.path] = Hint(
-                hint.size_bytes, hint.mtime_ns, hint.content_hash, (skip.reason.value, skip.detail) if skip else None
+            state.changes.hints[candidate.path] = replace(
+                candidate.hint, skip=(skip.reason.value, skip.detail) if skip else None
             )
             if skip is not None:
                 state.changes.skipped.append(skip)
@@ -237,14 +348,15 @@ class IndexRun:
                 self.report.files_changed += 1
             else:
                 state.changes.unchanged += 1
-        await self._mine(scope, stored)
 
-    async def _stage(self, scope: _Scope, files: Sequence[staging.StagedFile]) -> list[Skipped]:
+    async def _stage(
+        self, scope: Scope, files: Sequence[staging.StagedFile], to_be_mined: frozenset[str]
+    ) -> list[Skipped]:
         """Stage files, and return those that the database refuses: one of them costs itself and nothing else."""
 
         async def stage(connection: Connection) -> None:
             await operations.hold(connection, self._claim)
-            await staging.stage_files(connection, scope.project.id, self._claim.operation.id, files)
+            await staging.stage_files(connection, scope.project.id, self._claim.operation.id, files, to_be_mined)
 
         try:
             await self._shop.database.retry(stage)
@@ -255,14 +367,15 @@ class IndexRun:
                     Skipped(files[0].path, SkipReason.NOT_STORABLE, f"the database refuses it: {type(error).__name__}")
                 ]
             half = len(files) // 2
-            return [*await self._stage(scope, files[:half]), *await self._stage(scope, files[half:])]
+            return [
+                *await self._stage(scope, files[:half], to_be_mined),
+                *await self._stage(scope, files[half:], to_be_mined),
+            ]
         return []
 
-    async def _mine(self, scope: _Scope, files: Sequence[staging.StagedFile]) -> None:
+    async def _mine(self, scope: Scope, source: Source, files: Sequence[staging.StagedFile]) -> None:
         """Hand evidence to the decisions service, and mark the chunks of what turned out to be decision records."""
-        evidence = [
-            Evidence(file.source.id, file.path, file.text) for file in files if file.language in EVIDENCE_LANGUAGES
-        ]
+        evidence = [Evidence(source.id, file.path, file.text) for file in files]
         if not evidence:
             return
         with self.report.timed(Stage.DECISIONS) as stage:
@@ -280,143 +393,162 @@ class IndexRun:
                 if DECISIONS in self._degraded:
                     records += await staging.known_decision_records(connection, scope.project.id)
                 await staging.mark_decision_records(connection, self._claim.operation.id, records)
+                if DECISIONS not in self._degraded:
+                    paths = [one.path for one in evidence]
+                    await staging.complete(connection, self._claim.operation.id, source.id, paths)
         self.report.stage = Stage.EXTRACT
 
-    async def _end_removed_sources(self, scope: _Scope) -> None:
+    async def _end_removed_sources(self, scope: Scope) -> None:
         async with self._shop.database.transaction() as connection:
             await operations.hold(connection, self._claim)
             ended = await staging.stage_removed_sources(connection, scope.project.id, self._claim.operation.id)
         self.report.files_deleted += ended
 
-    async def _is_current(self, scope: _Scope) -> bool:
+    async def _is_current(self, scope: Scope) -> bool:
         """Tell whether the live generation is what this run would publish: nothing staged, nothing missing."""
         if scope.live is None or scope.live.degraded or scope.live.pipeline_hash != scope.pipeline_hash:
+            return False
+        if scope.options.re_embed:
             return False
         async with self._shop.database.transaction() as connection:
             return not await staging.any_staged(connection, self._claim.operation.id)
 
-    async def _record_unchanged(self, scope: _Scope, found: dict[int, _SourceState]) -> None:
+    async def _record_unchanged(self, scope: Scope, found: dict[int, SourceState]) -> None:
         assert scope.live is not None
-        counts = scope.live.counts
-        self.report.chunks_kept = counts["chunks"]
-        self.report.texts = self.report.cache_hits = counts["fingerprints"]
+        self.report.chunks_kept = scope.live.counts["chunks"]
         async with self._shop.database.transaction() as connection:
             await operations.hold(connection, self._claim)
             await self._record_sources(connection, scope, found)
 
-    async def _embed(self, scope: _Scope) -> None:
-        """Embed texts that the cache does not have, several calls at a time, committing each answer."""
+    async def _embed(self, scope: Scope) -> None:
+        """Embed what the cache does not have. Without the embed service the run goes on degraded, where it may."""
         if scope.model is None:
             return
+        if scope.options.re_embed:
+            wanted = Wanted.ALL
+        else:
+            wanted = Wanted.MISSING_OF_CHANGED if scope.keeps_vectors else Wanted.MISSING
         project_id, run_id = scope.project.id, self._claim.operation.id
         with self.report.timed(Stage.EMBED) as stage:
-            async with self._shop.database.transaction() as connection:
-                texts, hits = await vectors.count_texts(connection, project_id, run_id)
-            self.report.texts, self.report.cache_hits, self.report.cache_misses = texts, hits, texts - hits
+            await self._embedding.count(project_id, run_id, wanted)
             await self._progress(self.report)
             if not self.report.cache_misses:
                 # The embed service may be away: nothing is missing without it.
                 self._degraded.pop(DENSE, None)
             if DENSE in self._degraded:
                 return
-            after = b""
-            size = self._shop.embed_batch_texts
             try:
-                while True:
-                    async with self._shop.database.transaction() as connection:
-                        missing = await vectors.missing_texts(
-                            connection, project_id, run_id, after, size * self._shop.embed_concurrency
-                        )
-                    if not missing:
-                        break
-                    after = missing[-1].fingerprint
-                    async with asyncio.TaskGroup() as group:
-                        for start in range(0, len(missing), size):
-                            group.create_task(self._embed_batch(scope.model, missing[start : start + size]))
-                    stage.items += len(missing)
-                    await self._progress(self.report)
+                await self._embedding.embed(project_id, run_id, scope.model, stage, wanted)
             except* (NotReady, Unavailable) as errors:
-                self._degrade(DENSE, _first(errors))
+                error = _first(errors)
+                if wanted is Wanted.ALL or scope.replaces_model:
+                    # Half of the vectors would be worse than the live ones; what is embedded stays in the cache.
+                    raise error from errors
+                self._degrade(DENSE, error)
 
-    async def _embed_batch(self, model: EmbeddingModel, batch: Sequence[vectors.MissingText]) -> None:
-        start = asyncio.get_running_loop().time()
-        embedded = await self._shop.embedder.embed(model, [one.model_input for one in batch])
-        self.report.embed_calls += 1
-        self.report.embed_ms += round((asyncio.get_running_loop().time() - start) * 1000)
-        self.report.embedded += len(batch)
-        self.report.truncated += embedded.truncated
-
-        async def store(connection: Connection) -> None:
-            fingerprints = [one.fingerprint for one in batch]
-            await vectors.insert_vectors(connection, model.digest, fingerprints, embedded.vectors)
-
-        await self._shop.database.retry(store)
-
-    async def _publish(self, scope: _Scope, found: dict[int, _SourceState]) -> None:
-        project, operation = scope.project, self._claim.operation
+    async def _publish(self, scope: Scope, found: dict[int, SourceState]) -> None:
+        project, run_id = scope.project, self._claim.operation.id
         async with self._shop.database.transaction() as connection:
-            diff = await publishing.diff_chunks(connection, project.id, operation.id)
-            changed = await publishing.changes_anything(connection, operation.id)
+            live_chunks = scope.live.counts["chunks"] if scope.live else 0
+            diff = await publishing.diff_chunks(connection, project.id, run_id, live_chunks)
+            changed = await publishing.changes_anything(connection, run_id)
+            renewed = await vectors.any_renewed(connection, run_id)
             live_files = await publishing.live_sidecars(connection, project.id)
         self.report.chunks_kept, self.report.chunks_moved = diff.kept, diff.moved
         self.report.chunks_added, self.report.chunks_removed = diff.added, diff.removed
         self.report.degraded = [
             {"method": one.method, "reason": one.reason, "remedy": one.remedy} for one in self._degraded.values()
         ]
-        if changed or self._meta_changed(scope):
-            with self.report.timed(Stage.SIDECARS):
-                await self._progress(self.report)
-                files = await asyncio.to_thread(
-                    self._shop.builder.build_next,
-                    project.id,
-                    operation.id,
-                    project.generation,
-                    live_files,
-                    scope.model.dimensions if scope.model else 0,
-                )
-            with self.report.timed(Stage.PUBLISH):
-                await self._progress(self.report)
-                next_generation = publishing.NextGeneration(
-                    pipeline_hash=scope.pipeline_hash,
-                    model_name=scope.model.name if scope.model else project.embedding_model,
-                    model_digest=scope.model.digest if scope.model else "",
-                    model_dimensions=scope.model.dimensions if scope.model else 0,
-                    model_budget_tokens=scope.model.budget_tokens if scope.model else 0,
-                    sidecars=files,
-                    degraded=list(self._degraded.values()),
-                )
-                async with self._shop.database.transaction() as connection:
-                    number = await publishing.publish(connection, self._claim, next_generation)
-                    await self._record_sources(connection, scope, found)
-            await asyncio.to_thread(self._shop.builder.keep, project.id, f"run-{operation.id}", number)
-            self.report.published, self.report.generation = True, number
-        else:
+        if not (changed or renewed or self._meta_changed(scope)):
             async with self._shop.database.transaction() as connection:
                 await operations.hold(connection, self._claim)
                 await self._record_sources(connection, scope, found)
+            return
+        next_generation = self._next_generation(scope)
+        with self.report.timed(Stage.SIDECARS):
+            await self._progress(self.report)
+            wanted = NextBuild(
+                project.id,
+                run_id,
+                project.generation,
+                live_files,
+                next_generation.model_dimensions,
+                keeps_vectors=scope.keeps_vectors,
+            )
+            built = await asyncio.to_thread(self._shop.builder.build_next, wanted)
+            complete = replace(next_generation, sidecars=built.files, documents=built.documents, vectors=built.vectors)
+        with self.report.timed(Stage.PUBLISH):
+            await self._progress(self.report)
 
-    def _meta_changed(self, scope: _Scope) -> bool:
+            async def publish(connection: Connection) -> int:
+                number = await publishing.publish(connection, self._claim, complete)
+                await self._record_sources(connection, scope, found)
+                return number
+
+            number = await self._shop.database.retry(publish)
+        await asyncio.to_thread(self._shop.builder.keep, project.id, f"run-{run_id}", number)
+        self.report.published, self.report.generation = True, number
+
+    def _next_generation(self, scope: Scope) -> publishing.NextGeneration:
+        """Return what the generation is made with, without its sidecars."""
+        model, live = scope.model, scope.live
+        if self._claim.operation.kind == operations.CLEAR and live is not None:
+            return publishing.NextGeneration(
+                live.pipeline_hash,
+                live.model_name,
+                live.model_digest,
+                live.model_dimensions,
+                live.model_budget_tokens,
+            )
+        return publishing.NextGeneration(
+            pipeline_hash=scope.pipeline_hash,
+            model_name=model.name if model else scope.project.embedding_model,
+            model_digest=model.digest if model else "",
+            model_dimensions=model.dimensions if model else 0,
+            model_budget_tokens=model.budget_tokens if model else 0,
+            degraded=list(self._degraded.values()),
+        )
+
+    def _meta_changed(self, scope: Scope) -> bool:
         """Tell whether the generation changes although no row does: its model, pipeline, or what was degraded."""
         live = scope.live
         if live is None:
             return True
-        filled = bool(self.report.embedded) or {one.method for one in live.degraded} != self._degraded.keys()
-        return filled or live.pipeline_hash != scope.pipeline_hash
+        filled = bool(self.report.embedded) and not scope.options.re_embed
+        mended = {one.method for one in live.degraded} != self._degraded.keys()
+        return filled or mended or live.pipeline_hash != scope.pipeline_hash
 
-    async def _record_sources(self, connection: Connection, scope: _Scope, found: dict[int, _SourceState]) -> None:
+    async def _record_sources(self, connection: Connection, scope: Scope, found: dict[int, SourceState]) -> None:
+        """Remember what was seen of the sources, and whether they have changed since."""
+        reasons = [f"source {name}: {error.message}" for name, error in self._unlisted.items()]
         edited = 0
         for state in found.values():
-            skipped = [(one.path, one.reason.value, one.detail) for one in state.changes.skipped]
-            if scope.renew or skipped or state.changes.hints or state.changes.deleted or state.gone:
-                await hints.write_hints(connection, state.source.id, state.changes.hints, sorted(state.gone))
-                await projects.replace_skipped(connection, state.source.id, skipped)
-            edited += await asyncio.to_thread(changes.count_edited, state.source.root, state.changes.hints)
-        reasons = [f"source {name}: {error.message}" for name, error in self._unlisted.items()]
+            await self._record_source(connection, state)
+            if state.source.kind == FOLDER:
+                edited += await asyncio.to_thread(changes.count_edited, state.root, state.changes.hints)
         if edited:
             reasons.append(f"{edited} files were edited while they were being indexed")
+        if self._claim.operation.kind == operations.CLEAR:
+            reasons.append(_CLEARED)
+            for source in scope.sources:
+                await projects.replace_skipped(connection, source.id, [])
+                await projects.record_source(connection, source.id, source.indexed_tier, None)
+        if scope.options.verify:
+            await projects.verified(connection, scope.project.id)
         await projects.observe(connection, scope.project.id, stale=bool(reasons), reason=" ".join(reasons))
 
-    def _count_files(self, found: dict[int, _SourceState]) -> None:
+    async def _record_source(self, connection: Connection, state: SourceState) -> None:
+        source, seen = state.source, state.changes
+        skipped = sorted((one.path, one.reason.value, one.detail) for one in seen.skipped)
+        if skipped != state.skipped_before:
+            await projects.replace_skipped(connection, source.id, skipped)
+        if source.kind == FOLDER and (seen.hints or state.gone):
+            await hints.write_hints(connection, source.id, seen.hints, sorted(state.gone))
+        is_new = (state.tier, state.archive) != (source.indexed_tier, source.archive)
+        if is_new and source.name not in self._unlisted:
+            await projects.record_source(connection, source.id, state.tier, state.archive)
+
+    def _count_files(self, found: dict[int, SourceState]) -> None:
         states = found.values()
         self.report.files_unchanged = sum(state.changes.unchanged for state in states)
         self.report.files_deleted = sum(len(set(state.changes.deleted)) for state in states)
@@ -429,31 +561,24 @@ class IndexRun:
         self._degraded.setdefault(method, Degradation(method, error.message, error.remedy))
 
 
-@dataclass(frozen=True, slots=True)
-class _SourceState:
-    source: Source
-    live: dict[str, LiveFile]
-    hints: dict[str, Hint]
-    changes: Changes
-
-    @property
-    def gone(self) -> set[str]:
-        """Files with a hint that discovery did not find any more."""
-        return self.hints.keys() - self.changes.seen
-
-
 def _renewal_reason(
-    live: Generation | None, project: Project, model: EmbeddingModel | None, hashed: bytes, force: bool
+    live: Generation | None, project: Project, model: EmbeddingModel | None, hashed: bytes, options: Options
 ) -> str:
-    if force:
-        return "asked for with force"
-    if live is None or live.pipeline_hash == hashed:
-        return ""
-    if live.model_name != project.embedding_model:
-        return f"the embedding model changed from {live.model_name or 'none'} to {project.embedding_model or 'none'}"
-    if model is not None and live.model_digest != model.digest:
-        return f"the files of the embedding model {model.name} changed"
-    return "ingestion.yaml or the version of the lexical index changed"
+    """Say why chunks are made or embedded anew although their files are as before; empty when they are not."""
+    reasons = []
+    if options.force:
+        reasons.append("extracted anew as asked for with force")
+    if options.re_embed:
+        reasons.append("embedded anew as asked for with re-embed")
+    if live is not None and live.pipeline_hash != hashed:
+        if live.model_name != project.embedding_model:
+            before, after = live.model_name or "none", project.embedding_model or "none"
+            reasons.append(f"the embedding model changed from {before} to {after}")
+        elif model is not None and live.model_digest and live.model_digest != model.digest:
+            reasons.append(f"the files of the embedding model {model.name} changed")
+        else:
+            reasons.append("ingestion.yaml, the extraction or the lexical index of this release changed")
+    return "; ".join(reasons)
 
 
 def _take(candidates: Iterator[Candidate]) -> list[Candidate]:

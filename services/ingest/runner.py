@@ -30,8 +30,6 @@ _REPORT_INTERVAL_S = 0.2
 _RETRY_S = 2.0
 # A run that was taken up this often is not stopped by chance.
 _MOST_ATTEMPTS = 20
-# Files that a running publish has written and not yet pointed at are younger than this.
-_ORPHAN_GRACE_S = 3600.0
 
 
 class Runner:
@@ -47,6 +45,7 @@ class Runner:
         concurrency: int,
         poll_s: float,
         retention_s: float,
+        orphan_grace_s: float,
     ) -> None:
         self._shop = workshop
         self._url = url
@@ -55,6 +54,8 @@ class Runner:
         self._concurrency = concurrency
         self._poll_s = poll_s
         self._retention_s = retention_s
+        # Files that a running publish has written and not yet pointed at are younger than this.
+        self._orphan_grace_s = orphan_grace_s
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
 
     @contextlib.asynccontextmanager
@@ -131,7 +132,7 @@ class Runner:
             oldest = await sweep.oldest_kept(connection, project_id, self._retention_s)
             swept = await sweep.sweep(connection, project_id, oldest)
             referenced = await sweep.referenced_sidecars(connection)
-        removed = await asyncio.to_thread(self._volume.collect, referenced, _ORPHAN_GRACE_S)
+        removed = await asyncio.to_thread(self._volume.collect, referenced, self._orphan_grace_s)
         if swept or removed:
             log.info("swept", rows=swept, files=len(removed), oldest_generation=oldest)
 

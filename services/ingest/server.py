@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc.aio
@@ -13,7 +13,6 @@ from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import (
     index_run_pb2,
     index_service_pb2,
-    index_service_pb2_grpc,
     project_pb2,
     project_service_pb2,
     project_service_pb2_grpc,
@@ -32,10 +31,16 @@ from services.core.names import (
 )
 from services.core.pages import PageTokens
 from services.ingest import service as use_cases
-from services.ingest.projects import Degradation, Project, Source
+from services.ingest.cache_server import CacheServicer
+from services.ingest.caching import EmbeddingCache
+from services.ingest.observing import Observer
+from services.ingest.projects import WHEEL, Degradation, Observation, Project, Source
+from services.ingest.repairing import Repairs
 from services.ingest.reports import RunReport
-from services.ingest.service import IngestService, MethodStatus, Observation, Status
+from services.ingest.service import IngestService, MethodStatus, Status
 from services.ingest.store.operations import Operation
+from services.ingest.store.projects import ProjectChanges
+from services.ingest.tiers import Tier, TierRule
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_WAIT_S = 3600.0
@@ -50,8 +55,14 @@ _STAGES = {
     "publish": index_run_pb2.INDEX_STAGE_PUBLISH,
     "done": index_run_pb2.INDEX_STAGE_DONE,
 }
+_TIERS = {
+    Tier.FULL: project_pb2.TIER_FULL,
+    Tier.DOC_PAGES: project_pb2.TIER_DOC_PAGES,
+    Tier.NONE: project_pb2.TIER_NONE,
+}
 _STATES = {
     use_cases.READY: common_pb2.METHOD_STATE_READY,
+    use_cases.STALE: common_pb2.METHOD_STATE_STALE,
     use_cases.DEGRADED: common_pb2.METHOD_STATE_DEGRADED,
     use_cases.BROKEN: common_pb2.METHOD_STATE_BROKEN,
     use_cases.ABSENT: common_pb2.METHOD_STATE_ABSENT,
@@ -69,8 +80,13 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
     async def CreateProject(
         self, request: project_service_pb2.CreateProjectRequest, context: Context
     ) -> project_pb2.Project:
-        model = request.project.embedding_model if request.HasField("project") else None
-        return _project(await self._service.create_project(request.project_id, request.project.display_name, model))
+        wanted = ProjectChanges(
+            display_name=request.project.display_name,
+            embedding_model=request.project.embedding_model if request.HasField("project") else None,
+            tiers=_rules(request.project.tiers),
+            index_dependencies=request.project.index_dependencies,
+        )
+        return _project(await self._service.create_project(request.project_id, wanted))
 
     async def GetProject(self, request: project_service_pb2.GetProjectRequest, context: Context) -> project_pb2.Project:
         visible = await self._visible(context)
@@ -90,13 +106,19 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
     async def UpdateProject(
         self, request: project_service_pb2.UpdateProjectRequest, context: Context
     ) -> project_pb2.Project:
-        fields = ("display_name", "embedding_model")
+        fields = ("display_name", "embedding_model", "tiers", "index_dependencies")
         wanted = list(request.update_mask.paths) or list(fields)
         if unknown := sorted(set(wanted) - set(fields)):
             raise InvalidArgument(
                 f"{', '.join(unknown)} can't be updated.", remedy=f"The mask may name {' and '.join(fields)}."
             )
-        updates = {field: getattr(request.project, field) for field in wanted}
+        project = request.project
+        updates = ProjectChanges(
+            display_name=project.display_name if "display_name" in wanted else None,
+            embedding_model=project.embedding_model if "embedding_model" in wanted else None,
+            tiers=_rules(project.tiers) if "tiers" in wanted else None,
+            index_dependencies=project.index_dependencies if "index_dependencies" in wanted else None,
+        )
         visible = await self._visible(context)
         return _project(await self._service.update_project(parse_project(request.project.name), visible, updates))
 
@@ -115,19 +137,22 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
         self, request: project_service_pb2.CreateSourceRequest, context: Context
     ) -> project_pb2.Source:
         origin = request.source.WhichOneof("origin")
-        if origin != "folder":
-            raise InvalidArgument(
-                f"A source of a {origin} is not available in this release." if origin else "The source has no origin.",
-                remedy="Give it a folder that the ingest service can read.",
-                reason="ORIGIN_NOT_AVAILABLE",
-            )
-        project, source = await self._service.create_source(
+        where = (
             parse_project(request.parent),
             await self._visible(context),
             request.source_id,
             request.source.package,
-            request.source.folder.path,
         )
+        if origin == "folder":
+            project, source = await self._service.create_folder_source(*where, request.source.folder.path)
+        elif origin == "wheel":
+            project, source = await self._service.create_wheel_source(*where, request.source.wheel.file)
+        else:
+            raise InvalidArgument(
+                f"A source of a {origin} is not available in this release." if origin else "The source has no origin.",
+                remedy="Give it a folder that the ingest service can read, or a file of the wheel directory.",
+                reason="ORIGIN_NOT_AVAILABLE",
+            )
         return _source(project.name, source)
 
     async def GetSource(self, request: project_service_pb2.GetSourceRequest, context: Context) -> project_pb2.Source:
@@ -158,16 +183,26 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
         return await self._authorizer.visible(metadata_of(context))
 
 
-class IndexServicer(index_service_pb2_grpc.IndexServiceServicer):
-    def __init__(self, service: IngestService, authorizer: Authorizer, pages: PageTokens) -> None:
+class IndexServicer(CacheServicer):
+    def __init__(
+        self,
+        service: IngestService,
+        observer: Observer,
+        repairs: Repairs,
+        cache: EmbeddingCache,
+        authorizer: Authorizer,
+        pages: PageTokens,
+    ) -> None:
+        super().__init__(cache, authorizer)
         self._service = service
+        self._observer = observer
+        self._repairs = repairs
         self._authorizer = authorizer
         self._pages = pages
 
     async def RunIndex(self, request: index_service_pb2.RunIndexRequest, context: Context) -> operations_pb2.Operation:
-        if request.re_embed:
-            raise Unimplemented("Embedding anew past the cache is not available in this release.")
-        options = {"verify": request.verify, "force": request.force}
+        asked = {"verify": request.verify, "force": request.force, "re_embed": request.re_embed}
+        options = {name: True for name, wanted in asked.items() if wanted}
         visible = await self._visible(context)
         return _operation(
             await self._service.run_index(parse_project(request.project), visible, options, request.request_id)
@@ -210,7 +245,7 @@ class IndexServicer(index_service_pb2_grpc.IndexServiceServicer):
         self, request: index_service_pb2.ObserveProjectRequest, context: Context
     ) -> index_service_pb2.ObserveProjectResponse:
         visible = await self._visible(context)
-        project, observation, seen = await self._service.observe(parse_project(request.project), visible)
+        project, observation, seen = await self._observer.observe(parse_project(request.project), visible)
         return index_service_pb2.ObserveProjectResponse(
             snapshot=_snapshot(project, observation),
             files=index_run_pb2.FileCounts(
@@ -226,24 +261,20 @@ class IndexServicer(index_service_pb2_grpc.IndexServiceServicer):
         self, request: index_service_pb2.RepairProjectRequest, context: Context
     ) -> index_service_pb2.RepairProjectResponse:
         visible = await self._visible(context)
-        project, damages, rebuilt = await self._service.repair(parse_project(request.project), visible)
+        project, damages, rebuilt = await self._repairs.repair(parse_project(request.project), visible)
         return index_service_pb2.RepairProjectResponse(
             damages=[f"{one.file.method} {one.file.logical_name} {one.problem}" for one in damages],
             rebuilt_files=rebuilt,
             generation=project.generation,
         )
 
-    async def ClearProject(self, request: Any, context: Context) -> operations_pb2.Operation:
-        raise Unimplemented("Clearing a project is not available in this release; delete and create it instead.")
+    async def ClearProject(
+        self, request: index_service_pb2.ClearProjectRequest, context: Context
+    ) -> operations_pb2.Operation:
+        return _operation(await self._service.clear(parse_project(request.project), await self._visible(context)))
 
     async def UploadArchive(self, request_iterator: Any, context: Context) -> index_service_pb2.UploadArchiveResponse:
         raise Unimplemented("Uploading archives is not available in this release; mount a folder instead.")
-
-    def ExportCache(self, request: Any, context: Context) -> AsyncIterator[index_service_pb2.ExportCacheResponse]:
-        raise Unimplemented("Exporting the embedding cache is not available in this release.")
-
-    async def ImportCache(self, request_iterator: Any, context: Context) -> index_service_pb2.ImportCacheResponse:
-        raise Unimplemented("Importing an embedding cache is not available in this release.")
 
     async def _visible(self, context: Context) -> Visible:
         return await self._authorizer.visible(metadata_of(context))
@@ -320,16 +351,37 @@ def _project(project: Project) -> project_pb2.Project:
         generation=project.generation,
         publish_time=_time(project.published_at),
         create_time=_time(project.created_at),
+        tiers=[project_pb2.TierRule(package_glob=one.glob, tier=_TIERS[one.tier]) for one in project.tiers],
+        index_dependencies=project.index_dependencies,
     )
+
+
+def _rules(messages: Iterable[project_pb2.TierRule]) -> tuple[TierRule, ...]:
+    rules = []
+    for message in messages:
+        tier = next((one for one, number in _TIERS.items() if number == message.tier), None)
+        if tier is None or not message.package_glob:
+            raise InvalidArgument(
+                "A tier rule needs a glob over packages and a tier.",
+                remedy="Tiers are TIER_FULL, TIER_DOC_PAGES and TIER_NONE.",
+            )
+        rules.append(TierRule(message.package_glob, tier))
+    return tuple(rules)
 
 
 def _source(project: str, source: Source) -> project_pb2.Source:
-    return project_pb2.Source(
+    message = project_pb2.Source(
         name=source_name(project, source.name),
         package=source.package,
-        folder=project_pb2.FolderOrigin(path=source.location),
         create_time=_time(source.created_at),
+        tier=_TIERS[source.indexed_tier],
+        managed=source.managed,
     )
+    if source.kind == WHEEL:
+        message.wheel.file = source.root.name
+    else:
+        message.folder.path = source.location
+    return message
 
 
 def _snapshot(project: Project, observation: Observation | None) -> common_pb2.Snapshot:
@@ -351,6 +403,7 @@ def _method(status: MethodStatus) -> common_pb2.MethodStatus:
         remedy=status.remedy,
         engine=status.engine,
         count=status.count,
+        update_time=_time(status.updated_at),
     )
 
 
@@ -389,6 +442,7 @@ def _report(operation: Operation) -> index_run_pb2.IndexRunReport:
             deleted=report.files_deleted,
             skipped=report.files_skipped,
             read=report.files_read,
+            resumed=report.files_resumed,
         ),
         chunks=index_run_pb2.ChunkCounts(
             kept=report.chunks_kept,
@@ -426,6 +480,7 @@ def _report(operation: Operation) -> index_run_pb2.IndexRunReport:
         end_time=_time(operation.ended_at),
         attempts=operation.attempts,
         renewal_reason=report.renewal_reason,
+        warnings=report.warnings,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -11,19 +12,30 @@ from datetime import datetime
 from pathlib import Path
 
 from services.core.authorization import Visible
-from services.core.db import Connection, Database
-from services.core.errors import Conflict, InvalidArgument, NotFound, NotReady, PermissionDenied
+from services.core.db import Database
+from services.core.errors import Conflict, InvalidArgument, NotFound, NotReady, Unavailable
 from services.core.names import check_id, check_model, check_package, check_text
 from services.core.notifications import Notifications
-from services.core.sidecars import Damage, SidecarFile, Volume
-from services.ingest import changes
-from services.ingest.pipeline import Pipeline
-from services.ingest.projects import DECISIONS, DENSE, FOLDER, GRAPH, LEXICAL, Generation, Project, Source
-from services.ingest.sidecars import SidecarBuilder
-from services.ingest.store import hints, operations, projects, publishing
+from services.core.sidecars import SidecarFile, Volume
+from services.ingest.dependencies.wheels import find
+from services.ingest.embedder import Embedder
+from services.ingest.projects import (
+    DECISIONS,
+    DENSE,
+    FOLDER,
+    GRAPH,
+    LEXICAL,
+    WHEEL,
+    Generation,
+    Observation,
+    Project,
+    Source,
+)
+from services.ingest.store import operations, projects, publishing
 from services.ingest.store.operations import Operation
+from services.ingest.store.projects import ProjectChanges
 
-READY, DEGRADED, BROKEN, ABSENT = "ready", "degraded", "broken", "absent"
+READY, STALE, DEGRADED, BROKEN, ABSENT = "ready", "stale", "degraded", "broken", "absent"
 
 _WATCH_POLL_S = 1.0
 _GIVE_MODEL = "Give the project one with `undercroft index --model`."
@@ -37,15 +49,8 @@ class MethodStatus:
     remedy: str
     engine: str
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """The last comparison of the sources with the live generation."""
-
-    observed_at: datetime
-    stale: bool
-    reason: str
+    # When what it reads was last built.
+    updated_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +65,6 @@ class Status:
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What a run would look at."""
-
-    new: int
-    changed: int
-    unchanged: int
-    deleted: int
-    skipped: int
-
-
 class IngestService:
     """Use cases of ingest. Every call takes what the caller may see."""
 
@@ -78,29 +72,32 @@ class IngestService:
         self,
         database: Database,
         volume: Volume,
-        builder: SidecarBuilder,
-        pipeline: Pipeline,
+        embedder: Embedder,
         notifications: Notifications,
         *,
         data_dir: Path | None,
+        wheels_dir: Path | None,
         default_model: str,
     ) -> None:
         self._database = database
         self._volume = volume
-        self._builder = builder
-        self._pipeline = pipeline
+        self._embedder = embedder
         self._notifications = notifications
         self._data_dir = data_dir
+        self._wheels_dir = wheels_dir
         self._default_model = default_model
-        self._repairs: dict[str, asyncio.Lock] = {}
 
-    async def create_project(self, project_id: str, display_name: str, embedding_model: str | None) -> Project:
-        """Create a project; ``embedding_model`` None takes the default, "" means no dense retrieval."""
+    async def create_project(self, project_id: str, wanted: ProjectChanges) -> Project:
+        """Create a project; no embedding model takes the default one, "" means no dense retrieval."""
         check_id(project_id, "project")
-        check_text(display_name, "display name")
-        model = self._default_model if embedding_model is None else embedding_model
+        _check_changes(wanted)
+        model = self._default_model if wanted.embedding_model is None else wanted.embedding_model
         async with self._database.transaction() as connection:
-            return await projects.create_project(connection, project_id, display_name, check_model(model))
+            made = await projects.create_project(connection, project_id, wanted.display_name or "", check_model(model))
+            await projects.update_project(
+                connection, made.id, ProjectChanges(tiers=wanted.tiers, index_dependencies=wanted.index_dependencies)
+            )
+            return await projects.get_project(connection, project_id, Visible())
 
     async def get_project(self, name: str, visible: Visible) -> Project:
         async with self._database.transaction() as connection:
@@ -110,11 +107,14 @@ class IngestService:
         async with self._database.transaction() as connection:
             return await projects.list_projects(connection, visible, after, limit)
 
-    async def update_project(self, name: str, visible: Visible, updates: Mapping[str, str]) -> Project:
-        check_text(updates.get("display_name", ""), "display name")
-        check_model(updates.get("embedding_model", ""))
+    async def update_project(self, name: str, visible: Visible, updates: ProjectChanges) -> Project:
+        """Change a project. A model that the embed service refuses is refused here and now, not by the next run."""
+        _check_changes(updates)
+        project = await self.get_project(name, visible)
+        if updates.embedding_model and updates.embedding_model != project.embedding_model:
+            with contextlib.suppress(Unavailable):
+                await self._embedder.model(updates.embedding_model)
         async with self._database.transaction() as connection:
-            project = await projects.get_project(connection, name, visible)
             await projects.update_project(connection, project.id, updates)
             return await projects.get_project(connection, name, visible)
 
@@ -131,15 +131,33 @@ class IngestService:
                 )
             await projects.delete_project(connection, project.id)
 
-    async def create_source(
+    async def create_folder_source(
         self, project: str, visible: Visible, source_id: str, package: str, folder: str
+    ) -> tuple[Project, Source]:
+        location = await asyncio.to_thread(self._check_folder, folder)
+        return await self._create_source(project, visible, source_id, package, FOLDER, location)
+
+    async def create_wheel_source(
+        self, project: str, visible: Visible, source_id: str, package: str, file: str
+    ) -> tuple[Project, Source]:
+        """Add a wheel or sdist of the wheel directory, by its file name."""
+        if self._wheels_dir is None:
+            raise NotReady(
+                "The ingest service has no wheel directory.",
+                remedy="Set UNDERCROFT_WHEELS_DIR, and put wheels and sdists there.",
+                reason="NO_WHEEL_DIRECTORY",
+            )
+        location = await asyncio.to_thread(find, self._wheels_dir, file)
+        return await self._create_source(project, visible, source_id, package, WHEEL, str(location))
+
+    async def _create_source(
+        self, project: str, visible: Visible, source_id: str, package: str, kind: str, location: str
     ) -> tuple[Project, Source]:
         check_id(source_id, "source")
         check_package(package or source_id)
-        location = await asyncio.to_thread(self._check_folder, folder)
         async with self._database.transaction() as connection:
             owner = await projects.get_project(connection, project, visible)
-            await projects.create_source(connection, owner.id, source_id, package or source_id, FOLDER, location)
+            await projects.create_source(connection, owner.id, source_id, package or source_id, kind, location)
             return owner, await projects.get_source(connection, owner.id, source_id)
 
     async def get_source(self, project: str, visible: Visible, source: str) -> Source:
@@ -156,6 +174,12 @@ class IngestService:
         async with self._database.transaction() as connection:
             owner = await projects.get_project(connection, project, visible)
             found = await projects.get_source(connection, owner.id, source)
+            if found.managed:
+                raise InvalidArgument(
+                    f"{source} is a dependency that index runs add and remove.",
+                    remedy="Remove it from what the project declares, or set index_dependencies to false.",
+                    reason="SOURCE_MANAGED",
+                )
             await projects.delete_source(connection, found.id)
 
     async def run_index(
@@ -170,6 +194,12 @@ class IngestService:
                     reason="NO_SOURCES",
                 )
             return await operations.enqueue(connection, owner.id, options, request_id)
+
+    async def clear(self, project: str, visible: Visible) -> Operation:
+        """Queue a run that publishes an empty generation."""
+        async with self._database.transaction() as connection:
+            owner = await projects.get_project(connection, project, visible)
+            return await operations.enqueue(connection, owner.id, {}, kind=operations.CLEAR)
 
     async def get_operation(self, project: str, operation_id: int, visible: Visible) -> Operation:
         async with self._database.transaction() as connection:
@@ -212,49 +242,6 @@ class IngestService:
                 await projects.count_skipped(connection, owner.id),
             )
 
-    async def observe(self, project: str, visible: Visible) -> tuple[Project, Observation, Comparison]:
-        """Compare the sources with the live generation by names, sizes and times, and record the outcome."""
-        async with self._database.transaction() as connection:
-            owner = await projects.get_project(connection, project, visible)
-            sources = await projects.list_sources(connection, owner.id)
-            known = [
-                (await hints.live_files(connection, s.id), await hints.read_hints(connection, s.id)) for s in sources
-            ]
-            orphaned = await hints.count_orphaned(connection, owner.id)
-            generation = await projects.live_generation(connection, owner.id)
-            model = generation.model_name if generation else ""
-        new = changed = unchanged = skipped = 0
-        deleted = orphaned
-        reasons = []
-        if owner.generation and model != owner.embedding_model:
-            reasons.append("the embedding model was changed")
-        for source, (live, hinted) in zip(sources, known, strict=True):
-            try:
-                seen = await asyncio.to_thread(
-                    changes.compare,
-                    source.root,
-                    self._pipeline.discovery,
-                    self._data_dir,
-                    live,
-                    hinted,
-                    lambda path: False,
-                )
-            except (NotFound, InvalidArgument, PermissionDenied) as error:
-                reasons.append(f"source {source.name}: {error.message}")
-                continue
-            new += sum(found.path not in live for found in seen.to_read)
-            changed += sum(found.path in live for found in seen.to_read)
-            unchanged, deleted = unchanged + seen.unchanged, deleted + len(seen.deleted)
-            skipped += len(seen.skipped)
-        parts = [f"{n} {word}" for n, word in ((new, "new"), (changed, "changed"), (deleted, "deleted")) if n]
-        if parts:
-            reasons.append(f"files since the last run: {', '.join(parts)}")
-        async with self._database.transaction() as connection:
-            await projects.observe(connection, owner.id, bool(reasons), "; ".join(reasons))
-            observation = await _observation(connection, owner.id)
-        assert observation is not None
-        return owner, observation, Comparison(new, changed, unchanged, deleted, skipped)
-
     async def status(self, project: str, visible: Visible) -> Status:
         """Tell how a project stands. Counts come from the rows, sidecars are looked up on the volume by size."""
         async with self._database.snapshot() as connection:
@@ -263,58 +250,20 @@ class IngestService:
             counts = await projects.count_rows(connection, owner.id, owner.generation)
             files = await publishing.live_sidecars(connection, owner.id)
             running, ended = await operations.latest(connection, owner.id)
-            observation = await _observation(connection, owner.id)
+            observation = await projects.observation(connection, owner.id)
             skipped = await projects.count_skipped(connection, owner.id)
+            built = await publishing.built_at(connection, owner.id)
         missing = await asyncio.to_thread(self._missing, files)
         return Status(
             project=owner,
             observation=observation,
             counts=counts,
-            methods=_methods(live, counts, missing),
+            methods=_methods(live, counts, missing, built, observation),
             sidecars=tuple(files),
             running=running,
             ended=ended,
             skipped=skipped,
         )
-
-    async def repair(self, project: str, visible: Visible) -> tuple[Project, list[Damage], int]:
-        """Check the live sidecars by SHA-256 and rebuild them from Postgres when one is not whole; no embed call.
-
-        One at a time per project: who comes second finds them whole.
-        """
-        async with self._repairs.setdefault(project, asyncio.Lock()):
-            return await self._repair(project, visible)
-
-    async def _repair(self, project: str, visible: Visible) -> tuple[Project, list[Damage], int]:
-        async with self._database.snapshot() as connection:
-            owner = await projects.get_project(connection, project, visible)
-            live = await projects.live_generation(connection, owner.id)
-            files = await publishing.live_sidecars(connection, owner.id)
-        if live is None:
-            return owner, [], 0
-        damages = await asyncio.to_thread(lambda: [d for d in map(self._volume.check, files) if d is not None])
-        if not damages:
-            return owner, [], 0
-        try:
-            for damage in damages:
-                await asyncio.to_thread(self._volume.discard, damage.file)
-        except OSError as error:
-            raise NotReady(
-                f"The sidecar volume can't be written: {error.strerror}.",
-                remedy="Make the volume writable, then repair again.",
-                reason="SIDECAR_VOLUME_UNWRITABLE",
-            ) from error
-        rebuilt = await asyncio.to_thread(
-            self._builder.rebuild_live, owner.id, live.number, live.model_dimensions if live.model_digest else 0
-        )
-        async with self._database.transaction() as connection:
-            current = await projects.get_project(connection, project, visible)
-            if current.generation != live.number:
-                raise Conflict(
-                    "A run published while the repair was under way.", remedy="Repair again.", reason="GENERATION_MOVED"
-                )
-            await publishing.replace_live_sidecars(connection, owner.id, rebuilt)
-        return owner, damages, len(rebuilt)
 
     def _missing(self, files: list[SidecarFile]) -> dict[str, str]:
         """Return by method what is plainly wrong with its files: gone, or of another size."""
@@ -351,9 +300,11 @@ class IngestService:
         return str(resolved)
 
 
-async def _observation(connection: Connection, project_id: int) -> Observation | None:
-    row = await projects.observation(connection, project_id)
-    return Observation(**row) if row else None
+def _check_changes(changes: ProjectChanges) -> None:
+    check_text(changes.display_name or "", "display name")
+    check_model(changes.embedding_model or "")
+    for rule in changes.tiers or ():
+        check_text(rule.glob, "glob over packages")
 
 
 def _engine(distribution: str) -> str:
@@ -361,7 +312,11 @@ def _engine(distribution: str) -> str:
 
 
 def _methods(
-    live: Generation | None, counts: Mapping[str, int], missing: Mapping[str, str]
+    live: Generation | None,
+    counts: Mapping[str, int],
+    missing: Mapping[str, str],
+    built: Mapping[str, datetime],
+    observation: Observation | None,
 ) -> tuple[MethodStatus, ...]:
     degraded = {one.method: one for one in live.degraded} if live else {}
     model = f"{live.model_name} ({live.model_digest[:12]})" if live and live.model_digest else "no model"
@@ -382,6 +337,9 @@ def _methods(
             state, reason, remedy = BROKEN, f"sidecar {missing[method]}", "Run `undercroft repair`."
         elif method in degraded:
             state, reason, remedy = DEGRADED, degraded[method].reason, degraded[method].remedy
-        methods.append(MethodStatus(method, state, reason, remedy, engine, count))
-    absent = MethodStatus("late_interaction", ABSENT, "this release does not have it", "", "", 0)
+        elif observation is not None and observation.stale:
+            state, reason, remedy = STALE, observation.reason, "Run `undercroft index`."
+        updated = built.get(method, live.published_at if live else None)
+        methods.append(MethodStatus(method, state, reason, remedy, engine, count, updated))
+    absent = MethodStatus("late_interaction", ABSENT, "this release does not have it", "", "", 0, None)
     return (*methods, absent)

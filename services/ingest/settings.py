@@ -28,5 +28,12 @@ class IngestSettings(StoreSettings):
     embed_batch_texts: int = Field(64, gt=0, description="texts per call to the embed service")
     embed_concurrency: int = Field(2, gt=0, description="calls to the embed service at a time")
     run_concurrency: int = Field(2, gt=0, description="runs at a time, each of another project")
+    wheels_dir: Path | None = Field(None, description="wheels and sdists of dependencies; they are read, never run")
+    verify_interval_s: float = Field(
+        86400.0, ge=0, description="how often every file is read whatever its size and time say; 0: never"
+    )
+    housekeeping_interval_s: float = Field(600.0, gt=0, description="how often to look for what is due")
+    orphan_grace_s: float = Field(3600.0, ge=0, description="age at which sidecars that no row names are removed")
     retention_s: float = Field(900.0, ge=0, description="how long a superseded generation is kept for readers")
+    cache_retention_s: float = Field(30 * 86_400.0, ge=0, description="how long vectors are kept that no project uses")
     poll_s: float = Field(2.0, gt=0, description="how often to look for runs when no notification comes")

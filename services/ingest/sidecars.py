@@ -1,7 +1,7 @@
-"""Making the sidecars of the next generation, from those of the live one or from Postgres alone.
+"""The sidecars of a generation: made in a local folder, published to the shared volume, kept as the next one's base.
 
-Both ways give the same answers. The local copy of the live generation is checked by SHA-256 before it is built upon; a
-missing or damaged one costs a cold build, never an embed call.
+The local copy of the live generation is checked by SHA-256 before it is built upon; a missing or damaged one costs a
+cold build, never an embed call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,16 +17,47 @@ import numpy as np
 import psycopg
 import structlog
 
-from services.core import lexical, text, vectors
-from services.core.errors import DataLoss, InvalidArgument, NotReady
-from services.core.lexical import LexicalDocument
-from services.core.sidecars import SidecarFile, Volume
+from services.core.errors import DataLoss, NotReady
+from services.core.lexical import IndexFile, LexicalIndex
+from services.core.sidecars import Damage, SidecarFile, Volume
+from services.core.vectors import VectorIndex
+from services.ingest.building import DenseBase, LexicalBase, documents, make_dense, make_lexical, vector_sample
+from services.ingest.canary import dense_problem, lexical_problem, sample_of
 from services.ingest.projects import DENSE, LEXICAL
 from services.ingest.store import sidecars as rows
 
 log = structlog.get_logger(__name__)
 
 DENSE_FILE = "dense.tq"
+
+# Device, inode, size and time of a local file.
+_Signature = tuple[int, int, int, int]
+_MOST_SIGNATURES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NextBuild:
+    """What the sidecars of a run's generation are made for.
+
+    ``live`` are those of ``generation``. ``keeps_vectors`` says that they lack no vector that Postgres has, so that
+    only new contents can bring any.
+    """
+
+    project_id: int
+    run_id: int
+    generation: int
+    live: Sequence[SidecarFile]
+    dimensions: int
+    keeps_vectors: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Published sidecars, and how many documents and vectors they hold."""
+
+    files: Sequence[SidecarFile]
+    documents: int
+    vectors: int
 
 
 class SidecarBuilder:
@@ -36,6 +67,8 @@ class SidecarBuilder:
         self._url = url
         self._volume = volume
         self._local = local_dir
+        # SHA-256 of local files that were hashed already: they need not be hashed again before they change.
+        self._hashed: dict[_Signature, bytes] = {}
 
     def clean(self) -> None:
         """Remove what a killed process was building; for the start of a service, before anything is built."""
@@ -43,41 +76,60 @@ class SidecarBuilder:
             if not folder.name.isdigit():
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def build_next(
-        self, project_id: int, run_id: int, generation: int, live: Sequence[SidecarFile], dimensions: int
-    ) -> list[SidecarFile]:
+    def build_next(self, wanted: NextBuild) -> Built:
         """Make and publish the sidecars of the generation that the run will make live. Changes nothing that is live."""
-        with psycopg.connect(self._url, application_name="undercroft-sidecars") as connection:
-            changes = rows.content_changes(connection, project_id, run_id)
+        project_id, run_id = wanted.project_id, wanted.run_id
+        with self._connect() as connection:
             made = self._fresh(project_id, f"run-{run_id}")
-            base = self._base(project_id, generation, live)
-            incremental = (base, changes) if base is not None else None
-            dense_base = None
-            if base is not None and (base / DENSE / DENSE_FILE).exists():
-                before = rows.live_vector_ids(connection, project_id, generation)
-                dense_base = _DenseBase(base / DENSE / DENSE_FILE, before)
-            ids = rows.next_vector_ids(connection, project_id, run_id)
+            base = self._base(project_id, wanted.generation, wanted.live)
+            lexical_base = dense_base = None
+            if base is not None:
+                changes = rows.content_changes(connection, project_id, run_id)
+                lexical_base = LexicalBase(base / LEXICAL, _index_files(wanted.live), changes)
+                if (base / DENSE / DENSE_FILE).exists():
+                    known = rows.vector_changes(connection, project_id, changes) if wanted.keeps_vectors else None
+                    dense_base = DenseBase(
+                        base / DENSE / DENSE_FILE,
+                        known,
+                        lambda: rows.live_vector_ids(connection, project_id, wanted.generation),
+                    )
+            lexical_files, documents_made = make_lexical(
+                connection,
+                made / LEXICAL,
+                lexical_base,
+                lambda: rows.next_content_ids(connection, project_id, run_id),
+            )
+            vectors_made = 0
+            if wanted.dimensions:
+                vectors_made = make_dense(
+                    connection,
+                    made / DENSE / DENSE_FILE,
+                    wanted.dimensions,
+                    dense_base,
+                    lambda: rows.next_vector_ids(connection, project_id, run_id),
+                )
+        return Built(self._publish(made, lexical_files, wanted.live), documents_made, vectors_made)
 
-            def everything() -> Iterator[rows.Content]:
-                return rows.next_contents(connection, project_id, run_id)
-
-            return [
-                *self._lexical(connection, made, incremental, everything),
-                *self._dense(connection, made, dense_base, ids, dimensions),
-            ]
-
-    def rebuild_live(self, project_id: int, generation: int, dimensions: int) -> list[SidecarFile]:
+    def rebuild_live(self, project_id: int, generation: int, dimensions: int) -> Built:
         """Make and publish the sidecars of the live generation anew, from Postgres alone."""
-        with psycopg.connect(self._url, application_name="undercroft-sidecars") as connection:
-            name = f"rebuilt-{generation}-{secrets.token_hex(4)}"
-            made = self._fresh(project_id, name)
-            ids = rows.live_vector_ids(connection, project_id, generation)
-            files = [
-                *self._lexical(connection, made, None, lambda: rows.live_contents(connection, project_id, generation)),
-                *self._dense(connection, made, None, ids, dimensions),
-            ]
+        name = f"rebuilt-{generation}-{secrets.token_hex(4)}"
+        made = self._fresh(project_id, name)
+        with self._connect() as connection:
+            lexical_files, documents_made = make_lexical(
+                connection, made / LEXICAL, None, lambda: rows.live_content_ids(connection, project_id, generation)
+            )
+            vectors_made = 0
+            if dimensions:
+                vectors_made = make_dense(
+                    connection,
+                    made / DENSE / DENSE_FILE,
+                    dimensions,
+                    None,
+                    lambda: rows.live_vector_ids(connection, project_id, generation),
+                )
+        built = Built(self._publish(made, lexical_files, ()), documents_made, vectors_made)
         self.keep(project_id, name, generation)
-        return files
+        return built
 
     def keep(self, project_id: int, made: str, generation: int) -> None:
         """Keep what was built as the base of the next build, and drop older bases."""
@@ -89,6 +141,40 @@ class SidecarBuilder:
             # Only bases: a run or a repair may be at work beside this one.
             if other != target and other.name.isdigit():
                 shutil.rmtree(other, ignore_errors=True)
+
+    def problems(
+        self, project_id: int, generation: int, live: Sequence[SidecarFile], dimensions: int, counts: Mapping[str, int]
+    ) -> list[Damage]:
+        """Check what whole files say: their counts against the generation's, and that they find what they hold."""
+        base = self._base(project_id, generation, live)
+        if base is None:
+            return []
+        first = {file.method: file for file in reversed(live)}
+        found = []
+        with self._connect() as connection:
+            contents = rows.live_content_ids(connection, project_id, generation)
+            sample = documents(rows.contents(connection, sample_of(contents)))
+            try:
+                problem = lexical_problem(LexicalIndex.open(base / LEXICAL), counts["documents"], sample)
+            except (DataLoss, NotReady) as error:
+                problem = error.message
+            if problem:
+                found.append(Damage(first[LEXICAL], problem))
+            if DENSE in first:
+                ids = rows.live_vector_ids(connection, project_id, generation)
+                try:
+                    index = VectorIndex.open(base / DENSE / DENSE_FILE, dimensions)
+                    # Vectors that the cache has got since the publish are not in the file, and need not be.
+                    held = np.array([i for i in ids.tolist() if i in index], dtype=np.uint64)
+                    problem = dense_problem(index, counts["vectors"], vector_sample(connection, held))
+                except DataLoss as error:
+                    problem = error.message
+                if problem:
+                    found.append(Damage(first[DENSE], problem))
+        return found
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(self._url, application_name="undercroft-sidecars")
 
     def _fresh(self, project_id: int, name: str) -> Path:
         folder = self._local / str(project_id) / name
@@ -103,7 +189,7 @@ class SidecarBuilder:
         folder = self._local / str(project_id) / str(generation)
         for file in live:
             path = folder / file.method / file.logical_name
-            if _is_whole(path, file):
+            if self._is_whole(path, file):
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -113,81 +199,53 @@ class SidecarBuilder:
                 return None
         return folder
 
-    def _lexical(
-        self,
-        connection: psycopg.Connection,
-        made: Path,
-        incremental: tuple[Path, rows.ContentChanges] | None,
-        everything: Callable[[], Iterable[rows.Content]],
-    ) -> Iterator[SidecarFile]:
-        folder = made / LEXICAL
-        files = None
-        if incremental is not None:
-            base, changes = incremental
-            try:
-                added = _documents(rows.contents(connection, changes.added))
-                files = lexical.update(base / LEXICAL, folder, added, changes.removed)
-            except (DataLoss, InvalidArgument, NotReady) as error:
-                # A base that does not fit what Postgres says, or is of another release.
-                log.warning("building the lexical index cold", reason=error.message)
-                shutil.rmtree(folder, ignore_errors=True)
-        if files is None:
-            files = lexical.build(folder, _documents(everything()))
-        for file in files:
-            yield self._volume.publish(LEXICAL, file.name, folder / file.name)
-
-    def _dense(
-        self, connection: psycopg.Connection, made: Path, base: _DenseBase | None, ids: rows.Ids, dimensions: int
-    ) -> Iterator[SidecarFile]:
-        if not len(ids) or not dimensions:
-            return
-        path = made / DENSE / DENSE_FILE
-        path.parent.mkdir()
-        if base is None or not _update_dense(connection, base, path, ids, dimensions):
-            vectors.build(path, dimensions, *rows.read_vectors(connection, ids))
-        yield self._volume.publish(DENSE, DENSE_FILE, path)
-
-
-@dataclass(frozen=True, slots=True)
-class _DenseBase:
-    """The dense file of the live generation, and the ids that Postgres says it may have."""
-
-    path: Path
-    ids: rows.Ids
-
-
-def _update_dense(connection: psycopg.Connection, base: _DenseBase, path: Path, ids: rows.Ids, dimensions: int) -> bool:
-    """Write the file of ``ids`` from ``base``; False when base does not fit what Postgres says."""
-    try:
-        index = vectors.VectorIndex.open(base.path, dimensions)
-        added = np.array([i for i in ids.tolist() if i not in index], dtype=np.uint64)
-        removed = [i for i in np.setdiff1d(base.ids, ids).tolist() if i in index]
-        if len(index) - len(removed) + len(added) != len(ids):
-            log.warning("building the dense index cold", reason="the base has ids that Postgres does not know")
+    def _is_whole(self, path: Path, file: SidecarFile) -> bool:
+        try:
+            signature = _signature(path)
+            if signature not in self._hashed:
+                with path.open("rb") as opened:
+                    self._remember(signature, hashlib.file_digest(opened, "sha256").digest())
+        except FileNotFoundError:
             return False
-        vectors.update(base.path, path, dimensions, *rows.read_vectors(connection, added), removed)
-    except (DataLoss, InvalidArgument) as error:
-        log.warning("building the dense index cold", reason=error.message)
-        return False
-    return True
+        return self._hashed[signature] == file.sha256
+
+    def _remember(self, signature: _Signature, sha256: bytes) -> None:
+        if len(self._hashed) >= _MOST_SIGNATURES:
+            self._hashed.clear()
+        self._hashed[signature] = sha256
+
+    def _publish(
+        self, made: Path, lexical_files: Sequence[IndexFile], live: Sequence[SidecarFile]
+    ) -> Sequence[SidecarFile]:
+        published = {(file.method, file.logical_name, file.sha256): file for file in live}
+        return list(self._published(made, lexical_files, published))
+
+    def _published(
+        self, made: Path, lexical_files: Sequence[IndexFile], live: Mapping[tuple[str, str, bytes], SidecarFile]
+    ) -> Iterator[SidecarFile]:
+        for file in lexical_files:
+            before = live.get((LEXICAL, file.name, bytes.fromhex(file.sha256)))
+            if before is not None and self._volume.holds(before):
+                yield before
+            else:
+                yield self._publish_one(LEXICAL, made / LEXICAL / file.name)
+        if (made / DENSE / DENSE_FILE).exists():
+            yield self._publish_one(DENSE, made / DENSE / DENSE_FILE)
+
+    def _publish_one(self, method: str, path: Path) -> SidecarFile:
+        file = self._volume.publish(method, path.name, path)
+        self._remember(_signature(path), file.sha256)
+        return file
 
 
-def _documents(contents: Iterable[rows.Content]) -> Iterator[LexicalDocument]:
-    for content in contents:
-        yield LexicalDocument(
-            id=content.id,
-            name=text.tokens(content.name),
-            # The language is among the words of the title: asked for in a mixed corpus, it prefers its chunks.
-            title=text.tokens(f"{content.title} {content.language}"),
-            body=text.tokens(content.text),
-        )
+def _signature(path: Path) -> _Signature:
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _is_whole(path: Path, file: SidecarFile) -> bool:
-    try:
-        with path.open("rb") as opened:
-            return (
-                path.stat().st_size == file.size_bytes and hashlib.file_digest(opened, "sha256").digest() == file.sha256
-            )
-    except FileNotFoundError:
-        return False
+def _index_files(live: Sequence[SidecarFile]) -> dict[str, IndexFile]:
+    return {
+        file.logical_name: IndexFile(file.logical_name, file.sha256.hex(), file.size_bytes)
+        for file in live
+        if file.method == LEXICAL
+    }

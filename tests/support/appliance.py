@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 import grpc
 import psycopg
 from google.longrunning import operations_pb2
+from google.protobuf import field_mask_pb2
 from undercroft.client import Client
 from undercroft.ingest.v1 import index_run_pb2, index_service_pb2, project_pb2, project_service_pb2
 from undercroft.search.v1 import search_pb2, search_service_pb2
@@ -105,9 +106,11 @@ class Appliance:
             )
         )
 
-    def start_index(self, project: str, *, verify: bool = False, force: bool = False) -> str:
+    def start_index(self, project: str, *, verify: bool = False, force: bool = False, re_embed: bool = False) -> str:
         """Ask for an index run, and return the name of its operation."""
-        request = index_service_pb2.RunIndexRequest(project=f"projects/{project}", verify=verify, force=force)
+        request = index_service_pb2.RunIndexRequest(
+            project=f"projects/{project}", verify=verify, force=force, re_embed=re_embed
+        )
         name: str = self.client.index.RunIndex(request).name
         return name
 
@@ -120,9 +123,41 @@ class Appliance:
         done.response.Unpack(report)
         return report
 
-    def index(self, project: str, *, verify: bool = False, force: bool = False) -> index_run_pb2.IndexRunReport:
+    def wait_anywhere(self, operation: str) -> index_run_pb2.IndexRunReport:
+        """Wait for a run although the service that is asked may die meanwhile."""
+        while True:
+            try:
+                return self.wait(operation)
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                self.wait_serving("ingest")
+
+    def index(
+        self, project: str, *, verify: bool = False, force: bool = False, re_embed: bool = False
+    ) -> index_run_pb2.IndexRunReport:
         """Bring a project up to date."""
-        return self.wait(self.start_index(project, verify=verify, force=force))
+        return self.wait(self.start_index(project, verify=verify, force=force, re_embed=re_embed))
+
+    def clear(self, project: str) -> index_run_pb2.IndexRunReport:
+        """Empty a project."""
+        request = index_service_pb2.ClearProjectRequest(project=f"projects/{project}")
+        return self.wait(self.client.index.ClearProject(request).name)
+
+    def update_project(self, project: str, **fields: object) -> project_pb2.Project:
+        """Change fields of a project."""
+        request = project_service_pb2.UpdateProjectRequest(
+            project=project_pb2.Project(name=f"projects/{project}", **fields),  # type: ignore[arg-type]
+            update_mask=field_mask_pb2.FieldMask(paths=list(fields)),
+        )
+        updated: project_pb2.Project = self.client.projects.UpdateProject(request)
+        return updated
+
+    def status(self, project: str) -> project_pb2.ProjectStatus:
+        """Ask how a project stands."""
+        request = project_service_pb2.GetProjectStatusRequest(name=f"projects/{project}")
+        status: project_pb2.ProjectStatus = self.client.projects.GetProjectStatus(request)
+        return status
 
     def search(self, query: str, *projects: str, **fields: object) -> search_service_pb2.SearchResponse:
         """Search in projects, with any field of the request."""
@@ -143,14 +178,17 @@ class Appliance:
             request.page_token = page.next_page_token
 
 
-def undercroft(*arguments: str, home: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run the command line on an appliance."""
+def undercroft(
+    *arguments: str, home: Path, check: bool = True, settings: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line on an appliance, with settings of its services."""
     done = subprocess.run(
         [sys.executable, "-c", "from services.cli import main; main()", *arguments, "--home", str(home)],
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
+        env={**os.environ, **(settings or {})},
     )
     assert done.returncode == 0 or not check, f"{arguments}: {done.stdout}{done.stderr}"
     return done
@@ -166,10 +204,10 @@ def install_model(home: Path) -> None:
 
 
 @contextmanager
-def running_appliance(home: Path) -> Iterator[Appliance]:
+def running_appliance(home: Path, settings: Mapping[str, str] | None = None) -> Iterator[Appliance]:
     """Start an appliance in a new data directory, and stop it at the end."""
     install_model(home)
-    undercroft("up", home=home)
+    undercroft("up", home=home, settings=settings)
     appliance = Appliance(home)
     try:
         yield appliance

@@ -16,7 +16,7 @@ A directory of an index holds exactly the files that ``build`` and ``update`` re
 from __future__ import annotations
 
 from services.core.lexical.document import FIELD_WEIGHTS, LexicalDocument
-from services.core.lexical.layout import FORMAT, IndexFile
+from services.core.lexical.layout import FORMAT, IndexFile, count_documents
 from services.core.lexical.reader import LexicalHit, LexicalHits, LexicalIndex
 from services.core.lexical.writer import build, update
 
@@ -29,5 +29,6 @@ __all__ = [
     "LexicalHits",
     "LexicalIndex",
     "build",
+    "count_documents",
     "update",
 ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +119,11 @@ def read_state(directory: Path) -> State:
     return state
 
 
+def count_documents(directory: Path) -> int:
+    """Return how many live documents an index has, as it says itself. Raises as ``read_state`` does."""
+    return read_state(directory).documents
+
+
 def schema() -> tantivy.Schema:
     """Return the schema: terms as they are, with their counts; no positions and nothing stored."""
     builder = tantivy.SchemaBuilder()
@@ -145,14 +153,19 @@ def tantivy_files(directory: Path) -> list[str]:
     return names
 
 
-def index_files(directory: Path, state: State) -> tuple[IndexFile, ...]:
-    """Return all files of the index in ``directory``, by name, hashed."""
+def index_files(
+    directory: Path, state: State, base: Path | None = None, known: Mapping[str, IndexFile] = MappingProxyType({})
+) -> tuple[IndexFile, ...]:
+    """Return all files of the index in ``directory``, by name: hashed, unless they are links to known ones of base."""
     names = [STATE_FILE, *tantivy_files(directory)]
     for segment in state.segments:
         names += [segment.forward_name, *([segment.dead_name] if segment.dead else [])]
     files = []
     for name in sorted(names):
         path = directory / name
+        if base is not None and name in known and os.path.samefile(base / name, path):
+            files.append(known[name])
+            continue
         with path.open("rb") as file:
             files.append(IndexFile(name, hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size))
     return tuple(files)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import tantivy
@@ -54,13 +55,18 @@ def build(directory: Path, documents: Iterable[LexicalDocument]) -> tuple[IndexF
 
 
 def update(
-    base: Path, directory: Path, added: Iterable[LexicalDocument], deleted_ids: Collection[int]
+    base: Path,
+    directory: Path,
+    added: Iterable[LexicalDocument],
+    deleted_ids: Collection[int],
+    base_files: Mapping[str, IndexFile] = MappingProxyType({}),
 ) -> tuple[IndexFile, ...]:
     """Write the index of ``base`` without ``deleted_ids`` and with ``added`` into ``directory``.
 
     Nothing in ``base`` is changed; files that stay are hard links to it where the file system allows. An id may be
     deleted and added in one call: its document is replaced. Returns all files of the new index; those whose SHA-256
-    is published already need no copying. Raises ``InvalidArgument`` where an id to delete is not in ``base``, or one
+    is published already need no copying. ``base_files`` are what is known of the files of ``base``, by name: those that
+    stay are not hashed again. Raises ``InvalidArgument`` where an id to delete is not in ``base``, or one
     to add is already there.
     """
     state = read_state(base)
@@ -89,7 +95,7 @@ def update(
     segments += _append(directory, state.next_number, batch, dead_rows)
     result = State(tuple(segments), next_number=state.next_number + 1)
     result.write(directory)
-    return index_files(directory, result)
+    return index_files(directory, result, base, base_files)
 
 
 class _Live:

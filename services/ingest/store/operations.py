@@ -24,6 +24,7 @@ from services.core.notifications import OPERATIONS
 from services.ingest.store import staging
 
 INDEX = "index"
+CLEAR = "clear"
 OPEN_STATES = ("queued", "running")
 
 _COLUMNS = """
@@ -32,6 +33,8 @@ o.attempts, o.created_at, o.started_at, o.ended_at
 """
 # Namespace of the advisory locks on projects.
 _LOCK_CLASS = 0x756E6463
+# Namespace of those on repairs of projects.
+_REPAIR_CLASS = 0x756E6472
 _FEW_ATTEMPTS = 3
 
 
@@ -67,23 +70,31 @@ class Claim:
     fence: int
 
 
-async def enqueue(connection: Connection, project_id: int, options: Mapping[str, bool], request_id: str) -> Operation:
+async def enqueue(
+    connection: Connection, project_id: int, options: Mapping[str, bool], request_id: str = "", kind: str = INDEX
+) -> Operation:
     """Add a run, or return the one that was asked for before: the same request id, or the same options still queued."""
     await connection.execute("SELECT FROM projects WHERE id = %s FOR UPDATE", (project_id,))
     cursor = await connection.execute(
         """
-        SELECT id FROM operations
+        SELECT id FROM operations o
         WHERE project_id = %(project)s
-          AND (request_id = %(request)s OR (%(request)s IS NULL AND state = 'queued' AND options = %(options)s))
+          AND (request_id = %(request)s OR (
+              %(request)s IS NULL AND state = 'queued' AND kind = %(kind)s AND options = %(options)s
+              -- A run that is queued behind one of another kind is not the run that was asked for.
+              AND NOT EXISTS (
+                  SELECT FROM operations l WHERE l.project_id = o.project_id AND l.state = 'queued' AND l.id > o.id
+              )
+          ))
         ORDER BY id LIMIT 1
         """,
-        {"project": project_id, "request": request_id or None, "options": Jsonb(dict(options))},
+        {"project": project_id, "request": request_id or None, "options": Jsonb(dict(options)), "kind": kind},
     )
     row = await cursor.fetchone()
     if row is None:
         cursor = await connection.execute(
             "INSERT INTO operations (project_id, kind, options, request_id) VALUES (%s, %s, %s, %s) RETURNING id",
-            (project_id, INDEX, Jsonb(dict(options)), request_id or None),
+            (project_id, kind, Jsonb(dict(options)), request_id or None),
         )
         row = await cursor.fetchone()
         await connection.execute(f"NOTIFY {OPERATIONS}")
@@ -219,6 +230,11 @@ async def _take(session: Connection, operation_id: int, project_id: int, holder:
         return Claim(await get(session, operation_id), project["fence"])
 
 
+async def lock_repair(connection: Connection, project_id: int) -> None:
+    """Be the only repair of a project for the rest of the transaction; wait for another one."""
+    await connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_REPAIR_CLASS, project_id & 0x7FFFFFFF))
+
+
 async def hold(connection: Connection, claim: Claim) -> None:
     """Take the project's row for the rest of the transaction; Conflict when the claim is no longer the latest."""
     cursor = await connection.execute(
@@ -252,5 +268,8 @@ async def end(
         """,
         (state, Jsonb(dict(report_json)), Jsonb(dict(error)) if error else None, claim.operation.id, claim.fence),
     )
-    await staging.clear(connection, claim.operation.id)
+    if state == "done":
+        await staging.clear(connection, claim.operation.id)
+    else:
+        await staging.abandon(connection, claim.operation.project_id, claim.operation.id)
     await connection.execute(f"NOTIFY {OPERATIONS}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -12,16 +13,30 @@ from services.core.authorization import Visible, no_such_project
 from services.core.db import Connection
 from services.core.errors import Conflict, NotFound
 from services.ingest.keys import MAX_PATH_BYTES, fitted
-from services.ingest.projects import Degradation, Generation, Project, Source
+from services.ingest.projects import WHEEL, ArchiveState, Degradation, Generation, Observation, Project, Source
+from services.ingest.tiers import Tier, TierRule
 
 _PROJECT = """
-SELECT p.id, p.name, p.display_name, p.embedding_model, p.generation, p.created_at, g.published_at
+SELECT p.id, p.name, p.display_name, p.embedding_model, p.generation, p.created_at, g.published_at, p.tiers,
+       p.index_dependencies
 FROM projects p LEFT JOIN generations g ON g.project_id = p.id AND g.number = p.generation
 """
 _VISIBLE = "(%(visible)s::bigint[] IS NULL OR p.id = ANY(%(visible)s))"
-_SOURCE = (
-    "SELECT id, project_id, name, package, origin_kind AS kind, origin_location AS location, created_at FROM sources"
-)
+_SOURCE = """
+SELECT id, project_id, name, package, origin_kind AS kind, origin_location AS location, created_at, managed,
+       indexed_tier, archive_sha256, archive_size_bytes, archive_mtime_ns
+FROM sources
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectChanges:
+    """New values of a project; None leaves one as it is."""
+
+    display_name: str | None = None
+    embedding_model: str | None = None
+    tiers: Sequence[TierRule] | None = None
+    index_dependencies: bool | None = None
 
 
 async def create_project(connection: Connection, name: str, display_name: str, embedding_model: str) -> Project:
@@ -44,12 +59,17 @@ async def get_project(connection: Connection, name: str, visible: Visible) -> Pr
     row = await cursor.fetchone()
     if row is None:
         raise no_such_project(name)
-    return Project(**row)
+    return _project(row)
 
 
 async def get_project_by_id(connection: Connection, project_id: int) -> Project | None:
     row = await (await connection.execute(f"{_PROJECT} WHERE p.id = %s", (project_id,))).fetchone()
-    return Project(**row) if row else None
+    return _project(row) if row else None
+
+
+def _project(row: Mapping[str, Any]) -> Project:
+    rules = tuple(TierRule(one["glob"], Tier(one["tier"])) for one in row["tiers"])
+    return Project(**{**row, "tiers": rules})
 
 
 async def list_projects(connection: Connection, visible: Visible, after: str, limit: int) -> list[Project]:
@@ -57,13 +77,26 @@ async def list_projects(connection: Connection, visible: Visible, after: str, li
         f"{_PROJECT} WHERE p.name > %(after)s AND {_VISIBLE} ORDER BY p.name LIMIT %(limit)s",
         {"after": after, "visible": visible.sql(), "limit": limit},
     )
-    return [Project(**row) for row in await cursor.fetchall()]
+    return [_project(row) for row in await cursor.fetchall()]
 
 
-async def update_project(connection: Connection, project_id: int, changes: Mapping[str, str]) -> None:
-    for column in ("display_name", "embedding_model"):
-        if column in changes:
-            await connection.execute(f"UPDATE projects SET {column} = %s WHERE id = %s", (changes[column], project_id))
+async def update_project(connection: Connection, project_id: int, changes: ProjectChanges) -> None:
+    """Write the fields that are not None."""
+    await connection.execute(
+        """
+        UPDATE projects SET display_name = coalesce(%s, display_name),
+               embedding_model = coalesce(%s, embedding_model), tiers = coalesce(%s::jsonb, tiers),
+               index_dependencies = coalesce(%s, index_dependencies)
+        WHERE id = %s
+        """,
+        (
+            changes.display_name,
+            changes.embedding_model,
+            None if changes.tiers is None else Jsonb([{"glob": r.glob, "tier": r.tier} for r in changes.tiers]),
+            changes.index_dependencies,
+            project_id,
+        ),
+    )
 
 
 async def delete_project(connection: Connection, project_id: int) -> None:
@@ -90,6 +123,36 @@ async def create_source(
         ) from None
 
 
+async def put_dependency(connection: Connection, project_id: int, package: str, location: str) -> None:
+    """Add a dependency as a source named like its package, or point that at another archive."""
+    await connection.execute(
+        """
+        INSERT INTO sources (project_id, name, package, origin_kind, origin_location, managed)
+        VALUES (%(project)s, %(package)s, %(package)s, %(kind)s, %(location)s, true)
+        ON CONFLICT (project_id, name) DO UPDATE SET origin_location = excluded.origin_location
+        WHERE sources.managed AND sources.origin_location <> excluded.origin_location
+        """,
+        {"project": project_id, "package": package, "kind": WHEEL, "location": location},
+    )
+
+
+async def record_source(connection: Connection, source_id: int, tier: Tier, archive: ArchiveState | None) -> None:
+    """Remember what a source was indexed with, and as which archive."""
+    await connection.execute(
+        """
+        UPDATE sources
+        SET indexed_tier = %s, archive_sha256 = %s, archive_size_bytes = %s, archive_mtime_ns = %s WHERE id = %s
+        """,
+        (
+            tier.value,
+            archive.sha256 if archive else None,
+            archive.size_bytes if archive else None,
+            archive.mtime_ns if archive else None,
+            source_id,
+        ),
+    )
+
+
 async def get_source(connection: Connection, project_id: int, name: str) -> Source:
     cursor = await connection.execute(f"{_SOURCE} WHERE project_id = %s AND name = %s", (project_id, name))
     row = await cursor.fetchone()
@@ -97,7 +160,15 @@ async def get_source(connection: Connection, project_id: int, name: str) -> Sour
         raise NotFound(
             f"The project has no source {name!r}.", remedy="List the sources of the project.", reason="SOURCE_NOT_FOUND"
         )
-    return Source(**row)
+    return _source(row)
+
+
+def _source(row: Mapping[str, Any]) -> Source:
+    plain = {name: value for name, value in row.items() if not name.startswith("archive_")}
+    archive = None
+    if row["archive_sha256"] is not None:
+        archive = ArchiveState(bytes(row["archive_sha256"]), row["archive_size_bytes"], row["archive_mtime_ns"])
+    return Source(**{**plain, "indexed_tier": Tier(row["indexed_tier"]), "archive": archive})
 
 
 async def list_sources(
@@ -106,7 +177,7 @@ async def list_sources(
     cursor = await connection.execute(
         f"{_SOURCE} WHERE project_id = %s AND name > %s ORDER BY name LIMIT %s", (project_id, after, limit)
     )
-    return [Source(**row) for row in await cursor.fetchall()]
+    return [_source(row) for row in await cursor.fetchall()]
 
 
 async def delete_source(connection: Connection, source_id: int) -> None:
@@ -172,11 +243,12 @@ async def observe(connection: Connection, project_id: int, stale: bool, reason: 
     )
 
 
-async def observation(connection: Connection, project_id: int) -> dict[str, Any] | None:
+async def observation(connection: Connection, project_id: int) -> Observation | None:
     cursor = await connection.execute(
         "SELECT observed_at, stale, reason FROM observations WHERE project_id = %s", (project_id,)
     )
-    return await cursor.fetchone()
+    row = await cursor.fetchone()
+    return Observation(**row) if row else None
 
 
 async def replace_skipped(connection: Connection, source_id: int, skipped: Sequence[tuple[str, str, str]]) -> None:
@@ -190,6 +262,34 @@ async def replace_skipped(connection: Connection, source_id: int, skipped: Seque
             """,
             [(source_id, fitted(path, MAX_PATH_BYTES), *why) for path, *why in sorted(skipped)],
         )
+
+
+async def skipped_of(connection: Connection, source_id: int) -> list[tuple[str, str, str]]:
+    """Return (path, reason, detail) of what the last run skipped of a source."""
+    cursor = await connection.execute(
+        "SELECT path, reason, detail FROM skipped_files WHERE source_id = %s ORDER BY path", (source_id,)
+    )
+    return [(row["path"], row["reason"], row["detail"]) for row in await cursor.fetchall()]
+
+
+async def verified(connection: Connection, project_id: int) -> None:
+    """Record that every file of the project was read."""
+    await connection.execute("UPDATE projects SET verified_at = now() WHERE id = %s", (project_id,))
+
+
+async def due_for_verify(connection: Connection, interval_s: float) -> list[int]:
+    """Return the ids of projects whose files were not all read for ``interval_s``, and that have no run to come."""
+    cursor = await connection.execute(
+        """
+        SELECT p.id FROM projects p
+        WHERE p.generation > 0 AND p.verified_at < now() - make_interval(secs => %s)
+          AND EXISTS (SELECT FROM sources s WHERE s.project_id = p.id)
+          AND NOT EXISTS (SELECT FROM operations o WHERE o.project_id = p.id AND o.state IN ('queued', 'running'))
+        ORDER BY p.id FOR UPDATE OF p SKIP LOCKED
+        """,
+        (interval_s,),
+    )
+    return [row["id"] for row in await cursor.fetchall()]
 
 
 async def list_skipped(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
@@ -11,7 +12,7 @@ from services.core.db import Connection
 from services.core.notifications import GENERATIONS
 from services.core.sidecars import SidecarFile
 from services.ingest.projects import DECISIONS, Degradation
-from services.ingest.store import projects
+from services.ingest.store import projects, vectors
 from services.ingest.store.operations import Claim, hold
 
 # A live chunk and a staged one are one when all of this is equal.
@@ -40,12 +41,15 @@ class NextGeneration:
     model_digest: str
     model_dimensions: int
     model_budget_tokens: int
-    sidecars: Sequence[SidecarFile]
-    degraded: Sequence[Degradation]
+    degraded: Sequence[Degradation] = ()
+    sidecars: Sequence[SidecarFile] = ()
+    # What the sidecars hold.
+    documents: int = 0
+    vectors: int = 0
 
 
-async def diff_chunks(connection: Connection, project_id: int, run_id: int) -> ChunkDiff:
-    """Count what publishing the run would do to chunks. A moved chunk keeps key and content."""
+async def diff_chunks(connection: Connection, project_id: int, run_id: int, live_chunks: int) -> ChunkDiff:
+    """Count what publishing the run would do to the live chunks. A moved chunk keeps key and content."""
     cursor = await connection.execute(
         f"""
         WITH touched AS (
@@ -60,15 +64,14 @@ async def diff_chunks(connection: Connection, project_id: int, run_id: int) -> C
                count(*) FILTER (WHERE NOT same AND same_content) AS moved,
                count(*) FILTER (WHERE staged IS NOT NULL AND NOT coalesce(same_content, false)) AS added,
                count(*) FILTER (WHERE live IS NOT NULL AND NOT coalesce(same_content, false)) AS removed,
-               count(live) AS touched,
-               (SELECT count(*) FROM chunks WHERE project_id = %(project)s AND died IS NULL) AS live
+               count(live) AS touched
         FROM joined
         """,
         {"run": run_id, "project": project_id},
     )
     row = await cursor.fetchone()
     assert row is not None
-    return ChunkDiff(row["live"] - row["touched"] + row["same"], row["moved"], row["added"], row["removed"])
+    return ChunkDiff(live_chunks - row["touched"] + row["same"], row["moved"], row["added"], row["removed"])
 
 
 async def changes_anything(connection: Connection, run_id: int) -> bool:
@@ -124,12 +127,15 @@ async def publish(connection: Connection, claim: Claim, next_generation: NextGen
     assert row is not None
     number: int = row["generation"]
     parameters = {"run": run_id, "project": project_id, "generation": number}
-    for statement in _MERGE:
-        await connection.execute(statement, parameters)
+    counts = await _counts(connection, project_id, number - 1)
+    for table, sign, statement in _MERGE:
+        cursor = await connection.execute(statement, parameters)
+        counts[table] += sign * cursor.rowcount
     mined = all(one.method != DECISIONS for one in next_generation.degraded)
     await connection.execute(
         "SELECT publish_decisions(%(run)s, %(project)s, %(generation)s, %(mined)s)", {**parameters, "mined": mined}
     )
+    await vectors.replace_renewed(connection, run_id, next_generation.model_digest)
     await _replace_sidecars(connection, project_id, number, next_generation.sidecars)
     await connection.execute(
         "UPDATE generations SET superseded_at = now() WHERE project_id = %s AND superseded_at IS NULL", (project_id,)
@@ -149,7 +155,14 @@ async def publish(connection: Connection, claim: Claim, next_generation: NextGen
             next_generation.model_digest,
             next_generation.model_dimensions,
             next_generation.model_budget_tokens,
-            Jsonb(await projects.count_rows(connection, project_id, number)),
+            Jsonb(
+                {
+                    **counts,
+                    "decisions": await _count_decisions(connection, project_id),
+                    "documents": next_generation.documents,
+                    "vectors": next_generation.vectors,
+                }
+            ),
             projects.degraded_json(next_generation.degraded),
         ),
     )
@@ -157,61 +170,111 @@ async def publish(connection: Connection, claim: Claim, next_generation: NextGen
     return number
 
 
-# In this order: an end frees the unique index over live rows for what is born in its place.
-_MERGE = (
-    """
-    UPDATE files c SET died = %(generation)s FROM staged_files s
-    WHERE s.run_id = %(run)s AND s.source_id = c.source_id AND s.path = c.path AND c.died IS NULL
-      AND (s.state = 'deleted'
-           OR (s.content_hash, s.language, s.module, s.package)
-              IS DISTINCT FROM (c.content_hash, c.language, c.module, c.package))
-    """,
-    """
-    INSERT INTO files (project_id, source_id, package, path, language, module, content_hash, size_bytes, born)
-    SELECT %(project)s, s.source_id, s.package, s.path, s.language, s.module, s.content_hash, s.size_bytes,
-           %(generation)s
-    FROM staged_files s
-    WHERE s.run_id = %(run)s AND s.state = 'present'
-      AND NOT EXISTS (SELECT FROM files c WHERE c.source_id = s.source_id AND c.path = s.path AND c.died IS NULL)
-    ORDER BY s.source_id, s.path
-    """,
-    f"""
-    UPDATE chunks c SET died = %(generation)s FROM staged_files f
-    WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path AND c.died IS NULL
-      AND NOT EXISTS (SELECT FROM staged_chunks s WHERE s.run_id = %(run)s AND {_SAME_CHUNK})
-    """,
-    """
-    INSERT INTO chunks (project_id, source_id, content_id, package, path, key, kind, language, qualified_name,
-                        start_line, end_line, born)
-    SELECT %(project)s, s.source_id, s.content_id, s.package, s.path, s.key, s.kind, s.language, s.qualified_name,
-           s.start_line, s.end_line, %(generation)s
-    FROM staged_chunks s
-    WHERE s.run_id = %(run)s
-      AND NOT EXISTS (SELECT FROM chunks c WHERE c.project_id = %(project)s AND c.key = s.key AND c.died IS NULL)
-    ORDER BY s.key
-    """,
-    """
-    UPDATE symbols c SET died = %(generation)s FROM staged_files f
-    WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path AND c.died IS NULL
-    """,
-    """
-    INSERT INTO symbols (project_id, source_id, package, path, qualified_name, name, kind, language, signature, summary,
-                         start_line, end_line, born)
-    SELECT %(project)s, source_id, package, path, qualified_name, name, kind, language, signature, summary,
-           start_line, end_line, %(generation)s
-    FROM staged_symbols WHERE run_id = %(run)s ORDER BY source_id, path, start_line, qualified_name
-    """,
-    """
-    UPDATE edges c SET died = %(generation)s FROM staged_files f
-    WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path AND c.died IS NULL
-    """,
-    """
-    INSERT INTO edges (project_id, source_id, package, path, language, source_symbol, kind, target_symbol, target_name,
-                       resolved, line, line_text, born)
-    SELECT %(project)s, source_id, package, path, language, source_symbol, kind, target_symbol, target_name,
-           resolved, line, line_text, %(generation)s
-    FROM staged_edges WHERE run_id = %(run)s ORDER BY source_id, path, line, target_symbol
-    """,
+async def _counts(connection: Connection, project_id: int, generation: int) -> dict[str, int]:
+    """Return how many files, chunks, symbols and edges a generation has, as it was published."""
+    cursor = await connection.execute(
+        "SELECT counts FROM generations WHERE project_id = %s AND number = %s", (project_id, generation)
+    )
+    row = await cursor.fetchone()
+    return {table: int(row["counts"][table]) if row else 0 for table in ("files", "chunks", "symbols", "edges")}
+
+
+async def _count_decisions(connection: Connection, project_id: int) -> int:
+    cursor = await connection.execute(
+        "SELECT count(*) AS n FROM decisions WHERE project_id = %s AND died IS NULL", (project_id,)
+    )
+    row = await cursor.fetchone()
+    return int(row["n"]) if row else 0
+
+
+# Table, whether its rows become more or fewer, and how. In this order: an end frees the unique index over live rows for
+# what is born in its place.
+_MERGE: tuple[tuple[str, int, str], ...] = (
+    (
+        "files",
+        -1,
+        """
+        UPDATE files c SET died = %(generation)s FROM staged_files s
+        WHERE s.run_id = %(run)s AND s.source_id = c.source_id AND s.path = c.path AND c.died IS NULL
+          AND (s.state = 'deleted'
+               OR (s.content_hash, s.language, s.module, s.package)
+                  IS DISTINCT FROM (c.content_hash, c.language, c.module, c.package))
+        """,
+    ),
+    (
+        "files",
+        1,
+        """
+        INSERT INTO files (project_id, source_id, package, path, language, module, content_hash, size_bytes, born)
+        SELECT %(project)s, s.source_id, s.package, s.path, s.language, s.module, s.content_hash, s.size_bytes,
+               %(generation)s
+        FROM staged_files s
+        WHERE s.run_id = %(run)s AND s.state = 'present'
+          AND NOT EXISTS (SELECT FROM files c WHERE c.source_id = s.source_id AND c.path = s.path AND c.died IS NULL)
+        ORDER BY s.source_id, s.path
+        """,
+    ),
+    (
+        "chunks",
+        -1,
+        f"""
+        UPDATE chunks c SET died = %(generation)s FROM staged_files f
+        WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path AND c.died IS NULL
+          AND NOT EXISTS (SELECT FROM staged_chunks s WHERE s.run_id = %(run)s AND {_SAME_CHUNK})
+        """,
+    ),
+    (
+        "chunks",
+        1,
+        """
+        INSERT INTO chunks (project_id, source_id, content_id, package, path, key, kind, language, qualified_name,
+                            start_line, end_line, born)
+        SELECT %(project)s, s.source_id, s.content_id, s.package, s.path, s.key, s.kind, s.language, s.qualified_name,
+               s.start_line, s.end_line, %(generation)s
+        FROM staged_chunks s
+        WHERE s.run_id = %(run)s
+          AND NOT EXISTS (SELECT FROM chunks c WHERE c.project_id = %(project)s AND c.key = s.key AND c.died IS NULL)
+        ORDER BY s.key
+        """,
+    ),
+    (
+        "symbols",
+        -1,
+        """
+        UPDATE symbols c SET died = %(generation)s FROM staged_files f
+        WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path AND c.died IS NULL
+        """,
+    ),
+    (
+        "symbols",
+        1,
+        """
+        INSERT INTO symbols (project_id, source_id, package, path, qualified_name, name, kind, language, signature,
+                             summary, start_line, end_line, born)
+        SELECT %(project)s, source_id, package, path, qualified_name, name, kind, language, signature, summary,
+               start_line, end_line, %(generation)s
+        FROM staged_symbols WHERE run_id = %(run)s ORDER BY source_id, path, start_line, qualified_name
+        """,
+    ),
+    (
+        "edges",
+        -1,
+        """
+        UPDATE edges c SET died = %(generation)s FROM staged_files f
+        WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path AND c.died IS NULL
+        """,
+    ),
+    (
+        "edges",
+        1,
+        """
+        INSERT INTO edges (project_id, source_id, package, path, language, source_symbol, kind, target_symbol,
+                           target_name, resolved, line, line_text, born)
+        SELECT %(project)s, source_id, package, path, language, source_symbol, kind, target_symbol, target_name,
+               resolved, line, line_text, %(generation)s
+        FROM staged_edges WHERE run_id = %(run)s ORDER BY source_id, path, line, target_symbol
+        """,
+    ),
 )
 
 
@@ -241,6 +304,17 @@ async def live_sidecars(connection: Connection, project_id: int) -> list[Sidecar
     return [file for _, file in await _live(connection, project_id)]
 
 
+async def built_at(connection: Connection, project_id: int) -> dict[str, datetime]:
+    """Return when the newest live sidecar of each method was published."""
+    cursor = await connection.execute(
+        """
+        SELECT method, max(created_at) AS at FROM sidecars WHERE project_id = %s AND died IS NULL GROUP BY method
+        """,
+        (project_id,),
+    )
+    return {row["method"]: row["at"] for row in await cursor.fetchall()}
+
+
 async def _live(connection: Connection, project_id: int) -> list[tuple[int, SidecarFile]]:
     cursor = await connection.execute(
         """
@@ -255,11 +329,18 @@ async def _live(connection: Connection, project_id: int) -> list[tuple[int, Side
     ]
 
 
-async def replace_live_sidecars(connection: Connection, project_id: int, files: Sequence[SidecarFile]) -> None:
+async def replace_live_sidecars(
+    connection: Connection, project_id: int, files: Sequence[SidecarFile], documents: int, vectors_held: int
+) -> None:
     """Point the live generation at rebuilt sidecars: the same answers from other bytes."""
     cursor = await connection.execute("SELECT generation FROM projects WHERE id = %s FOR UPDATE", (project_id,))
     row = await cursor.fetchone()
     assert row is not None
     await connection.execute("DELETE FROM sidecars WHERE project_id = %s AND died IS NULL", (project_id,))
     await _replace_sidecars(connection, project_id, row["generation"], files)
+    # A rebuilt vector file has what the cache has got since.
+    await connection.execute(
+        "UPDATE generations SET counts = counts || %s WHERE project_id = %s AND number = %s",
+        (Jsonb({"documents": documents, "vectors": vectors_held}), project_id, row["generation"]),
+    )
     await connection.execute(f"NOTIFY {GENERATIONS}")

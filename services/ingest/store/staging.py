@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from services.core.db import Connection
@@ -49,10 +49,106 @@ class StagedFile:
     references: Sequence[Reference]
 
 
+@dataclass(frozen=True, slots=True)
+class StagedBefore:
+    """What an earlier attempt of a run has staged of a file."""
+
+    content_hash: bytes
+    module: str
+
+
+# By (source id, path).
+StagedFiles = dict[tuple[int, str], StagedBefore]
+
+_OF_FILES = ("staged_chunks", "staged_symbols", "staged_edges", "staged_decisions")
+
+
 async def clear(connection: Connection, run_id: int) -> None:
-    """Drop what an earlier attempt of the run has staged."""
-    for table in ("staged_files", "staged_chunks", "staged_symbols", "staged_edges", "staged_decisions"):
+    """Drop all that a run has staged."""
+    for table in ("staged_files", *_OF_FILES, "staged_vectors"):
         await connection.execute(f"DELETE FROM {table} WHERE run_id = %s", (run_id,))
+
+
+async def drop_unused(connection: Connection, project_id: int, contents: Sequence[int], texts: Sequence[bytes]) -> None:
+    """Drop those of the contents, by id, and of the file texts, by content hash, that nothing has any more."""
+    await connection.execute(
+        """
+        DELETE FROM contents t WHERE t.project_id = %s AND t.id = ANY(%s)
+          AND NOT EXISTS (SELECT FROM chunks c WHERE c.content_id = t.id)
+          AND NOT EXISTS (SELECT FROM staged_chunks s WHERE s.content_id = t.id)
+        """,
+        (project_id, list(contents)),
+    )
+    await connection.execute(
+        """
+        DELETE FROM file_texts t WHERE t.project_id = %s AND t.content_hash = ANY(%s)
+          AND NOT EXISTS (SELECT FROM files f WHERE f.project_id = t.project_id AND f.content_hash = t.content_hash)
+          AND NOT EXISTS (SELECT FROM staged_files s WHERE s.content_hash = t.content_hash)
+        """,
+        (project_id, list(texts)),
+    )
+
+
+async def abandon(connection: Connection, project_id: int, run_id: int) -> None:
+    """Drop all that a run has staged that will not publish it, and the contents and texts that nothing else has."""
+    cursor = await connection.execute("SELECT DISTINCT content_id FROM staged_chunks WHERE run_id = %s", (run_id,))
+    contents = [row["content_id"] for row in await cursor.fetchall()]
+    cursor = await connection.execute(
+        "SELECT DISTINCT content_hash FROM staged_files WHERE run_id = %s AND content_hash IS NOT NULL", (run_id,)
+    )
+    texts = [bytes(row["content_hash"]) for row in await cursor.fetchall()]
+    await clear(connection, run_id)
+    await drop_unused(connection, project_id, contents, texts)
+
+
+async def resume(connection: Connection, run_id: int, pipeline: bytes) -> StagedFiles:
+    """Return the files that an earlier attempt of the run has staged completely with the same pipeline; drop the rest.
+
+    Vectors of an attempt with re-embed stay too: they depend on model and text alone.
+    """
+    cursor = await connection.execute(
+        """
+        UPDATE operations o SET staged_pipeline = %(pipeline)s
+        FROM (SELECT id, staged_pipeline FROM operations WHERE id = %(run)s) before
+        WHERE o.id = before.id RETURNING before.staged_pipeline = %(pipeline)s AS same
+        """,
+        {"run": run_id, "pipeline": pipeline},
+    )
+    row = await cursor.fetchone()
+    if not (row and row["same"]):
+        for table in ("staged_files", *_OF_FILES):
+            await connection.execute(f"DELETE FROM {table} WHERE run_id = %s", (run_id,))
+        return {}
+    for table in _OF_FILES:
+        await connection.execute(
+            f"""
+            DELETE FROM {table} s USING staged_files f
+            WHERE s.run_id = %(run)s AND f.run_id = s.run_id AND f.source_id = s.source_id AND f.path = s.path
+              AND NOT f.complete
+            """,
+            {"run": run_id},
+        )
+    await connection.execute("DELETE FROM staged_files WHERE run_id = %s AND NOT complete", (run_id,))
+    cursor = await connection.execute(
+        "SELECT source_id, path, content_hash, module FROM staged_files WHERE run_id = %s", (run_id,)
+    )
+    return {
+        (row["source_id"], row["path"]): StagedBefore(bytes(row["content_hash"]), row["module"])
+        for row in await cursor.fetchall()
+    }
+
+
+async def discard(connection: Connection, run_id: int, files: Sequence[tuple[int, str]]) -> None:
+    """Drop what is staged of files, named by (source id, path)."""
+    wanted = ([one[0] for one in files], [one[1] for one in files])
+    for table in ("staged_files", *_OF_FILES):
+        await connection.execute(
+            f"""
+            DELETE FROM {table} s USING unnest(%s::bigint[], %s::text[]) AS d (source_id, path)
+            WHERE s.run_id = %s AND s.source_id = d.source_id AND s.path = d.path
+            """,
+            (*wanted, run_id),
+        )
 
 
 async def any_staged(connection: Connection, run_id: int) -> bool:
@@ -74,8 +170,13 @@ async def stage_deleted(connection: Connection, run_id: int, source_id: int, pat
     )
 
 
-async def stage_files(connection: Connection, project_id: int, run_id: int, files: Sequence[StagedFile]) -> None:
-    """Stage new and changed files with their texts, chunks, symbols and references."""
+async def stage_files(
+    connection: Connection, project_id: int, run_id: int, files: Sequence[StagedFile], to_be_mined: Collection[str]
+) -> None:
+    """Stage new and changed files with their texts, chunks, symbols and references.
+
+    Files of a language that is ``to_be_mined`` are complete only once that has been done.
+    """
     texts = {file.content_hash: file for file in files}
     async with connection.cursor() as cursor:
         await cursor.executemany(
@@ -89,11 +190,12 @@ async def stage_files(connection: Connection, project_id: int, run_id: int, file
             ],
         )
     async with connection.cursor() as cursor:
-        columns = "run_id, source_id, path, state, package, language, module, content_hash, size_bytes"
+        columns = "run_id, source_id, path, state, package, language, module, content_hash, size_bytes, complete"
         async with cursor.copy(f"COPY staged_files ({columns}) FROM STDIN") as copy:
             for file in files:
                 place = (run_id, file.source.id, file.path, "present", file.source.package)
-                await copy.write_row((*place, file.language, file.module, file.content_hash, file.size_bytes))
+                content = (file.language, file.module, file.content_hash, file.size_bytes)
+                await copy.write_row((*place, *content, file.language not in to_be_mined))
     await _stage_chunks(connection, project_id, run_id, files)
     await _stage_symbols(connection, run_id, files)
     await _stage_edges(connection, run_id, files)
@@ -200,3 +302,24 @@ async def mark_decision_records(connection: Connection, run_id: int, records: Se
         """,
         (DECISION_CHUNK, [one[0] for one in records], [one[1] for one in records], run_id),
     )
+
+
+async def complete(connection: Connection, run_id: int, source_id: int, paths: Sequence[str]) -> None:
+    """Mark staged files as complete: another attempt of the run need not extract and mine them again."""
+    await connection.execute(
+        "UPDATE staged_files SET complete = true WHERE run_id = %s AND source_id = %s AND path = ANY(%s)",
+        (run_id, source_id, list(paths)),
+    )
+
+
+async def stage_everything_deleted(connection: Connection, project_id: int, run_id: int) -> int:
+    """Stage the end of every live file of a project; return how many."""
+    cursor = await connection.execute(
+        """
+        INSERT INTO staged_files (run_id, source_id, path, state)
+        SELECT %s, f.source_id, f.path, 'deleted' FROM files f
+        WHERE f.project_id = %s AND f.died IS NULL ORDER BY f.source_id, f.path
+        """,
+        (run_id, project_id),
+    )
+    return cursor.rowcount

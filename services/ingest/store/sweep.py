@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from services.core.db import Connection
-
-_TABLES = ("files", "chunks", "symbols", "edges", "decisions", "sidecars")
+from services.ingest.store import staging
 
 
 async def oldest_kept(connection: Connection, project_id: int, retention_s: float) -> int:
@@ -32,30 +31,22 @@ async def sweep(connection: Connection, project_id: int, oldest: int) -> int:
     """Delete rows that died before the oldest kept generation, and what only they used; return how many rows died."""
     swept = 0
     parameters = {"project": project_id, "oldest": oldest}
-    for table in _TABLES:
+    for table in ("symbols", "edges", "decisions", "sidecars"):
         cursor = await connection.execute(
             f"DELETE FROM {table} WHERE project_id = %(project)s AND died <= %(oldest)s", parameters
         )
         swept += cursor.rowcount
-    if swept:
-        await connection.execute(
-            """
-            DELETE FROM contents t WHERE t.project_id = %(project)s
-              AND NOT EXISTS (SELECT FROM chunks c WHERE c.content_id = t.id)
-              AND NOT EXISTS (SELECT FROM staged_chunks s WHERE s.content_id = t.id)
-            """,
-            parameters,
-        )
-        await connection.execute(
-            """
-            DELETE FROM file_texts t WHERE t.project_id = %(project)s
-              AND NOT EXISTS (
-                  SELECT FROM files f WHERE f.project_id = t.project_id AND f.content_hash = t.content_hash
-              )
-              AND NOT EXISTS (SELECT FROM staged_files s WHERE s.content_hash = t.content_hash)
-            """,
-            parameters,
-        )
+    cursor = await connection.execute(
+        "DELETE FROM chunks WHERE project_id = %(project)s AND died <= %(oldest)s RETURNING content_id", parameters
+    )
+    swept += cursor.rowcount
+    contents = {row["content_id"] for row in await cursor.fetchall()}
+    cursor = await connection.execute(
+        "DELETE FROM files WHERE project_id = %(project)s AND died <= %(oldest)s RETURNING content_hash", parameters
+    )
+    swept += cursor.rowcount
+    texts = {bytes(row["content_hash"]) for row in await cursor.fetchall()}
+    await staging.drop_unused(connection, project_id, sorted(contents), sorted(texts))
     await connection.execute("DELETE FROM leases WHERE expires_at < now()")
     await connection.execute(
         "DELETE FROM generations WHERE project_id = %(project)s AND number < %(oldest)s", parameters

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +22,33 @@ class MissingText:
     model_input: str
 
 
-async def count_texts(connection: Connection, project_id: int, run_id: int) -> tuple[int, int]:
-    """Count the distinct texts that the run must have vectors of, and those of them that the cache has."""
+# Contents of new and changed files alone: those of the others have their vectors already.
+_STAGED_CONTENTS = "SELECT DISTINCT content_id FROM staged_chunks WHERE run_id = %(run)s"
+
+
+def _contents(everything: bool) -> str:
+    return NEXT_CONTENTS if everything else _STAGED_CONTENTS
+
+
+async def keep(connection: Connection, run_id: int) -> None:
+    """Keep the vectors that the run needs from being pruned as unused, now or while this statement waits."""
+    await connection.execute(
+        f"""
+        UPDATE vectors v SET unused_since = NULL
+        WHERE v.unused_since IS NOT NULL AND v.fingerprint IN (
+            SELECT t.fingerprint FROM ({_STAGED_CONTENTS}) n JOIN contents t ON t.id = n.content_id
+        )
+        """,
+        {"run": run_id},
+    )
+
+
+async def count_texts(connection: Connection, project_id: int, run_id: int, *, everything: bool) -> tuple[int, int]:
+    """Count the distinct texts of new and changed files, or of all, and those of them that the cache has."""
     cursor = await connection.execute(
         f"""
         WITH wanted AS (
-            SELECT DISTINCT t.fingerprint FROM ({NEXT_CONTENTS}) n JOIN contents t ON t.id = n.content_id
+            SELECT DISTINCT t.fingerprint FROM ({_contents(everything)}) n JOIN contents t ON t.id = n.content_id
             WHERE t.fingerprint IS NOT NULL
         )
         SELECT count(*) AS texts, count(v.id) AS hits
@@ -39,23 +61,94 @@ async def count_texts(connection: Connection, project_id: int, run_id: int) -> t
 
 
 async def missing_texts(
-    connection: Connection, project_id: int, run_id: int, after: bytes, limit: int
+    connection: Connection, project_id: int, run_id: int, after: bytes, limit: int, *, everything: bool
 ) -> list[MissingText]:
-    """List texts that still have no vector, by fingerprint."""
+    """List texts of new and changed files, or of all, that still have no vector, by fingerprint."""
     cursor = await connection.execute(
         f"""
         SELECT DISTINCT ON (t.fingerprint) t.fingerprint, t.embedded_title, t.text
-        FROM ({NEXT_CONTENTS}) n JOIN contents t ON t.id = n.content_id
+        FROM ({_contents(everything)}) n JOIN contents t ON t.id = n.content_id
         WHERE t.fingerprint > %(after)s
           AND NOT EXISTS (SELECT FROM vectors v WHERE v.fingerprint = t.fingerprint)
         ORDER BY t.fingerprint, t.id LIMIT %(limit)s
         """,
         {"run": run_id, "project": project_id, "after": after, "limit": limit},
     )
-    return [
-        MissingText(bytes(row["fingerprint"]), model_input(row["embedded_title"], row["text"]))
-        for row in await cursor.fetchall()
-    ]
+    return [_missing(row) for row in await cursor.fetchall()]
+
+
+def _missing(row: Mapping[str, Any]) -> MissingText:
+    return MissingText(bytes(row["fingerprint"]), model_input(row["embedded_title"], row["text"]))
+
+
+async def to_renew(connection: Connection, project_id: int, run_id: int, after: bytes, limit: int) -> list[MissingText]:
+    """List texts that the run has not embedded anew yet, by fingerprint."""
+    cursor = await connection.execute(
+        f"""
+        SELECT DISTINCT ON (t.fingerprint) t.fingerprint, t.embedded_title, t.text
+        FROM ({NEXT_CONTENTS}) n JOIN contents t ON t.id = n.content_id
+        WHERE t.fingerprint > %(after)s AND NOT EXISTS (
+            SELECT FROM staged_vectors s WHERE s.run_id = %(run)s AND s.fingerprint = t.fingerprint
+        )
+        ORDER BY t.fingerprint, t.id LIMIT %(limit)s
+        """,
+        {"run": run_id, "project": project_id, "after": after, "limit": limit},
+    )
+    return [_missing(row) for row in await cursor.fetchall()]
+
+
+async def stage_vectors(
+    connection: Connection, run_id: int, fingerprints: Sequence[bytes], vectors: npt.NDArray[np.float32]
+) -> None:
+    """Keep vectors, shape (n, dimensions), that replace those of the cache when the run publishes.
+
+    One that came out as the cache has it replaces nothing.
+    """
+    await connection.execute(
+        """
+        INSERT INTO staged_vectors (run_id, fingerprint, id, embedding)
+        SELECT %s, n.fingerprint, CASE WHEN d.differs THEN nextval(pg_get_serial_sequence('vectors', 'id')) END,
+               CASE WHEN d.differs THEN n.embedding END
+        FROM (SELECT f AS fingerprint, v::vector::halfvec AS embedding FROM unnest(%s::bytea[], %s::text[]) u (f, v)) n
+        LEFT JOIN vectors c ON c.fingerprint = n.fingerprint
+        CROSS JOIN LATERAL (SELECT c.embedding IS NULL OR c.embedding <> n.embedding AS differs) d
+        ON CONFLICT (run_id, fingerprint) DO NOTHING
+        """,
+        (run_id, list(fingerprints), [vector_text(vector) for vector in vectors]),
+    )
+
+
+async def any_renewed(connection: Connection, run_id: int) -> bool:
+    """Tell whether any vector came out otherwise than the cache has it."""
+    cursor = await connection.execute(
+        "SELECT EXISTS (SELECT FROM staged_vectors WHERE run_id = %s AND id IS NOT NULL) AS any", (run_id,)
+    )
+    row = await cursor.fetchone()
+    return bool(row and row["any"])
+
+
+async def replace_renewed(connection: Connection, run_id: int, model_digest: str) -> None:
+    """Make what the run embedded anew the cache. What it replaces stays readable under its id (DESIGN I3)."""
+    await connection.execute(
+        """
+        WITH replaced AS (
+            DELETE FROM vectors v USING staged_vectors s
+            WHERE s.run_id = %(run)s AND s.id IS NOT NULL AND s.fingerprint = v.fingerprint
+            RETURNING v.id, v.fingerprint, v.model_digest, v.embedding
+        )
+        INSERT INTO superseded_vectors (id, fingerprint, model_digest, embedding)
+        SELECT id, fingerprint, model_digest, embedding FROM replaced
+        """,
+        {"run": run_id},
+    )
+    await connection.execute(
+        """
+        INSERT INTO vectors (id, fingerprint, model_digest, embedding) OVERRIDING SYSTEM VALUE
+        SELECT id, fingerprint, %(digest)s, embedding FROM staged_vectors
+        WHERE run_id = %(run)s AND id IS NOT NULL ORDER BY fingerprint
+        """,
+        {"run": run_id, "digest": model_digest},
+    )
 
 
 async def insert_vectors(

@@ -33,7 +33,7 @@ def written(path: Path, corpus: Corpus, seed: int | None = None) -> Path:
     items = list(corpus.items())
     if seed is not None:
         random.Random(seed).shuffle(items)
-    build(path, DIMENSIONS, *columns(dict(items)))
+    build(path, DIMENSIONS, [columns(dict(items))])
     return path
 
 
@@ -50,8 +50,8 @@ def test_cold_shuffled_and_incremental_files_give_the_same_candidates(tmp_path: 
     first, late = dict(list(corpus.items())[:1000]), dict(list(corpus.items())[1000:])
     churned = dict(list(first.items())[200:260])
     base = written(tmp_path / "base", first | {7: unit_vectors(1, 9)[0]})
-    update(base, tmp_path / "less", DIMENSIONS, *columns(late), [7, *churned])
-    update(tmp_path / "less", tmp_path / "full", DIMENSIONS, *columns(churned), [])
+    update(base, tmp_path / "less", DIMENSIONS, [columns(late)], [7, *churned])
+    update(tmp_path / "less", tmp_path / "full", DIMENSIONS, [columns(churned)], [])
     indexes = [
         VectorIndex.open(path, DIMENSIONS)
         for path in (written(tmp_path / "cold", corpus), written(tmp_path / "mixed", corpus, 3), tmp_path / "full")
@@ -110,20 +110,20 @@ def test_allowed_and_excluded_ids_bound_the_candidates(tmp_path: Path) -> None:
 def test_an_update_leaves_its_base(tmp_path: Path) -> None:
     base = written(tmp_path / "base", dict(enumerate(unit_vectors(50, 1))))
     before = base.read_bytes()
-    update(base, tmp_path / "next", DIMENSIONS, *columns({99: unit_vectors(1, 2)[0]}), [3])
+    update(base, tmp_path / "next", DIMENSIONS, [columns({99: unit_vectors(1, 2)[0]})], [3])
     assert base.read_bytes() == before
     assert 99 in VectorIndex.open(tmp_path / "next", DIMENSIONS)
     assert 3 not in VectorIndex.open(tmp_path / "next", DIMENSIONS)
     with pytest.raises(InvalidArgument, match="never rewritten"):
-        update(base, base, DIMENSIONS, *columns({}), [])
+        update(base, base, DIMENSIONS, [columns({})], [])
 
 
 def test_a_file_of_nothing_finds_nothing_and_can_grow(tmp_path: Path) -> None:
-    build(tmp_path / "empty", DIMENSIONS, *columns({}))
+    build(tmp_path / "empty", DIMENSIONS, [columns({})])
     index = VectorIndex.open(tmp_path / "empty", DIMENSIONS)
     assert len(index) == 0
     assert index.candidates(unit_vectors(1, 1)[0], 5).ids.size == 0
-    update(tmp_path / "empty", tmp_path / "one", DIMENSIONS, *columns({5: unit_vectors(1, 1)[0]}), [])
+    update(tmp_path / "empty", tmp_path / "one", DIMENSIONS, [columns({5: unit_vectors(1, 1)[0]})], [])
     assert pairs(VectorIndex.open(tmp_path / "one", DIMENSIONS).candidates(unit_vectors(1, 1)[0], 5))[0][0] == 5
 
 
@@ -131,23 +131,23 @@ def test_vectors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     good = unit_vectors(2, 1)
     ids = np.array([1, 2], dtype=np.uint64)
     with pytest.raises(InvalidArgument, match="rows of"):
-        build(tmp_path / "a", DIMENSIONS + 8, ids, good)
+        build(tmp_path / "a", DIMENSIONS + 8, [(ids, good)])
     with pytest.raises(InvalidArgument, match="multiple of 8"):
-        build(tmp_path / "b", 63, ids, good)
+        build(tmp_path / "b", 63, [(ids, good)])
     with pytest.raises(InvalidArgument, match="finite"):
-        build(tmp_path / "c", DIMENSIONS, ids, np.full_like(good, np.nan))
+        build(tmp_path / "c", DIMENSIONS, [(ids, np.full_like(good, np.nan))])
     with pytest.raises(InvalidArgument, match="cannot be added"):
-        build(tmp_path / "d", DIMENSIONS, np.array([1, 1], dtype=np.uint64), good)
+        build(tmp_path / "d", DIMENSIONS, [(np.array([1, 1], dtype=np.uint64), good)])
     base = written(tmp_path / "base", dict(enumerate(good)))
     with pytest.raises(InvalidArgument, match="not in base"):
-        update(base, tmp_path / "e", DIMENSIONS, *columns({}), [9])
+        update(base, tmp_path / "e", DIMENSIONS, [columns({})], [9])
     with pytest.raises(InvalidArgument, match="one vector"):
         VectorIndex.open(base, DIMENSIONS).candidates(good, 5)
 
 
 def test_halves_and_strided_rows_are_taken_as_they_are(tmp_path: Path) -> None:
     vectors = unit_vectors(40, 1)
-    build(tmp_path / "halves", DIMENSIONS, np.arange(20, dtype=np.uint64), vectors[::2].astype(np.float16))
+    build(tmp_path / "halves", DIMENSIONS, [(np.arange(20, dtype=np.uint64), vectors[::2].astype(np.float16))])
     index = VectorIndex.open(tmp_path / "halves", DIMENSIONS)
     assert index.candidates(vectors[4].astype(np.float16), 1).ids[0] == 2
 

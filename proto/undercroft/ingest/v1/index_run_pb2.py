@@ -26,25 +26,25 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from undercroft.common.v1 import common_pb2 as undercroft_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$undercroft/ingest/v1/index_run.proto\x12\x14undercroft.ingest.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!undercroft/common/v1/common.proto\"\xde\x04\n\x0eIndexRunReport\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\toperation\x18\x02 \x01(\t\x12/\n\x05stage\x18\x03 \x01(\x0e\x32 .undercroft.ingest.v1.IndexStage\x12/\n\x05\x66iles\x18\x04 \x01(\x0b\x32 .undercroft.ingest.v1.FileCounts\x12\x31\n\x06\x63hunks\x18\x05 \x01(\x0b\x32!.undercroft.ingest.v1.ChunkCounts\x12\x39\n\nembeddings\x18\x06 \x01(\x0b\x32%.undercroft.ingest.v1.EmbeddingCounts\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12\x11\n\tpublished\x18\x08 \x01(\x08\x12\x34\n\x08\x64\x65graded\x18\t \x03(\x0b\x32\".undercroft.common.v1.MethodStatus\x12\x30\n\x06stages\x18\n \x03(\x0b\x32 .undercroft.ingest.v1.StageCount\x12/\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x61ttempts\x18\x0e \x01(\x05\x12\x16\n\x0erenewal_reason\x18\x0f \x01(\t\x12\x10\n\x08warnings\x18\x10 \x03(\t\"m\n\nFileCounts\x12\x0b\n\x03new\x18\x01 \x01(\x03\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x03\x12\x11\n\tunchanged\x18\x03 \x01(\x03\x12\x0f\n\x07\x64\x65leted\x18\x04 \x01(\x03\x12\x0f\n\x07skipped\x18\x05 \x01(\x03\x12\x0c\n\x04read\x18\x06 \x01(\x03\"J\n\x0b\x43hunkCounts\x12\x0c\n\x04kept\x18\x01 \x01(\x03\x12\r\n\x05moved\x18\x02 \x01(\x03\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x03 \x01(\x03\x12\x0f\n\x07removed\x18\x04 \x01(\x03\"\x9f\x01\n\x0f\x45mbeddingCounts\x12\r\n\x05texts\x18\x01 \x01(\x03\x12\x12\n\ncache_hits\x18\x02 \x01(\x03\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x03 \x01(\x03\x12\x10\n\x08\x65mbedded\x18\x04 \x01(\x03\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x10\n\x08\x65mbed_ms\x18\x06 \x01(\x03\x12\r\n\x05model\x18\x07 \x01(\t\x12\x11\n\ttruncated\x18\x08 \x01(\x03\"]\n\nStageCount\x12/\n\x05stage\x18\x01 \x01(\x0e\x32 .undercroft.ingest.v1.IndexStage\x12\r\n\x05items\x18\x02 \x01(\x03\x12\x0f\n\x07wall_ms\x18\x03 \x01(\x03\"K\n\x0bSkippedFile\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t*\xef\x01\n\nIndexStage\x12\x1b\n\x17INDEX_STAGE_UNSPECIFIED\x10\x00\x12\x16\n\x12INDEX_STAGE_QUEUED\x10\x01\x12\x18\n\x14INDEX_STAGE_DISCOVER\x10\x02\x12\x17\n\x13INDEX_STAGE_EXTRACT\x10\x03\x12\x19\n\x15INDEX_STAGE_DECISIONS\x10\x04\x12\x15\n\x11INDEX_STAGE_EMBED\x10\x05\x12\x18\n\x14INDEX_STAGE_SIDECARS\x10\x06\x12\x17\n\x13INDEX_STAGE_PUBLISH\x10\x07\x12\x14\n\x10INDEX_STAGE_DONE\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$undercroft/ingest/v1/index_run.proto\x12\x14undercroft.ingest.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!undercroft/common/v1/common.proto\"\xde\x04\n\x0eIndexRunReport\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\toperation\x18\x02 \x01(\t\x12/\n\x05stage\x18\x03 \x01(\x0e\x32 .undercroft.ingest.v1.IndexStage\x12/\n\x05\x66iles\x18\x04 \x01(\x0b\x32 .undercroft.ingest.v1.FileCounts\x12\x31\n\x06\x63hunks\x18\x05 \x01(\x0b\x32!.undercroft.ingest.v1.ChunkCounts\x12\x39\n\nembeddings\x18\x06 \x01(\x0b\x32%.undercroft.ingest.v1.EmbeddingCounts\x12\x12\n\ngeneration\x18\x07 \x01(\x03\x12\x11\n\tpublished\x18\x08 \x01(\x08\x12\x34\n\x08\x64\x65graded\x18\t \x03(\x0b\x32\".undercroft.common.v1.MethodStatus\x12\x30\n\x06stages\x18\n \x03(\x0b\x32 .undercroft.ingest.v1.StageCount\x12/\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x61ttempts\x18\x0e \x01(\x05\x12\x16\n\x0erenewal_reason\x18\x0f \x01(\t\x12\x10\n\x08warnings\x18\x10 \x03(\t\"~\n\nFileCounts\x12\x0b\n\x03new\x18\x01 \x01(\x03\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x03\x12\x11\n\tunchanged\x18\x03 \x01(\x03\x12\x0f\n\x07\x64\x65leted\x18\x04 \x01(\x03\x12\x0f\n\x07skipped\x18\x05 \x01(\x03\x12\x0c\n\x04read\x18\x06 \x01(\x03\x12\x0f\n\x07resumed\x18\x07 \x01(\x03\"J\n\x0b\x43hunkCounts\x12\x0c\n\x04kept\x18\x01 \x01(\x03\x12\r\n\x05moved\x18\x02 \x01(\x03\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x03 \x01(\x03\x12\x0f\n\x07removed\x18\x04 \x01(\x03\"\x9f\x01\n\x0f\x45mbeddingCounts\x12\r\n\x05texts\x18\x01 \x01(\x03\x12\x12\n\ncache_hits\x18\x02 \x01(\x03\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x03 \x01(\x03\x12\x10\n\x08\x65mbedded\x18\x04 \x01(\x03\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x10\n\x08\x65mbed_ms\x18\x06 \x01(\x03\x12\r\n\x05model\x18\x07 \x01(\t\x12\x11\n\ttruncated\x18\x08 \x01(\x03\"]\n\nStageCount\x12/\n\x05stage\x18\x01 \x01(\x0e\x32 .undercroft.ingest.v1.IndexStage\x12\r\n\x05items\x18\x02 \x01(\x03\x12\x0f\n\x07wall_ms\x18\x03 \x01(\x03\"K\n\x0bSkippedFile\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t*\xef\x01\n\nIndexStage\x12\x1b\n\x17INDEX_STAGE_UNSPECIFIED\x10\x00\x12\x16\n\x12INDEX_STAGE_QUEUED\x10\x01\x12\x18\n\x14INDEX_STAGE_DISCOVER\x10\x02\x12\x17\n\x13INDEX_STAGE_EXTRACT\x10\x03\x12\x19\n\x15INDEX_STAGE_DECISIONS\x10\x04\x12\x15\n\x11INDEX_STAGE_EMBED\x10\x05\x12\x18\n\x14INDEX_STAGE_SIDECARS\x10\x06\x12\x17\n\x13INDEX_STAGE_PUBLISH\x10\x07\x12\x14\n\x10INDEX_STAGE_DONE\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'undercroft.ingest.v1.index_run_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INDEXSTAGE']._serialized_start=1261
-  _globals['_INDEXSTAGE']._serialized_end=1500
+  _globals['_INDEXSTAGE']._serialized_start=1278
+  _globals['_INDEXSTAGE']._serialized_end=1517
   _globals['_INDEXRUNREPORT']._serialized_start=131
   _globals['_INDEXRUNREPORT']._serialized_end=737
   _globals['_FILECOUNTS']._serialized_start=739
-  _globals['_FILECOUNTS']._serialized_end=848
-  _globals['_CHUNKCOUNTS']._serialized_start=850
-  _globals['_CHUNKCOUNTS']._serialized_end=924
-  _globals['_EMBEDDINGCOUNTS']._serialized_start=927
-  _globals['_EMBEDDINGCOUNTS']._serialized_end=1086
-  _globals['_STAGECOUNT']._serialized_start=1088
-  _globals['_STAGECOUNT']._serialized_end=1181
-  _globals['_SKIPPEDFILE']._serialized_start=1183
-  _globals['_SKIPPEDFILE']._serialized_end=1258
+  _globals['_FILECOUNTS']._serialized_end=865
+  _globals['_CHUNKCOUNTS']._serialized_start=867
+  _globals['_CHUNKCOUNTS']._serialized_end=941
+  _globals['_EMBEDDINGCOUNTS']._serialized_start=944
+  _globals['_EMBEDDINGCOUNTS']._serialized_end=1103
+  _globals['_STAGECOUNT']._serialized_start=1105
+  _globals['_STAGECOUNT']._serialized_end=1198
+  _globals['_SKIPPEDFILE']._serialized_start=1200
+  _globals['_SKIPPEDFILE']._serialized_end=1275
 # @@protoc_insertion_point(module_scope)

@@ -181,6 +181,7 @@ class FileCounts(_message.Message):
     DELETED_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     READ_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
     new: _builtins.int
     """In no earlier generation."""
     changed: _builtins.int
@@ -193,6 +194,8 @@ class FileCounts(_message.Message):
     """Not indexed, each with its reason."""
     read: _builtins.int
     """Files whose body was read. Unchanged files are not read unless their size or time differs."""
+    resumed: _builtins.int
+    """Files that an earlier attempt of the run had extracted before its worker died."""
     def __init__(
         self,
         *,
@@ -202,10 +205,11 @@ class FileCounts(_message.Message):
         deleted: _builtins.int = ...,
         skipped: _builtins.int = ...,
         read: _builtins.int = ...,
+        resumed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "deleted", b"deleted", "new", b"new", "read", b"read", "skipped", b"skipped", "unchanged", b"unchanged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "deleted", b"deleted", "new", b"new", "read", b"read", "resumed", b"resumed", "skipped", b"skipped", "unchanged", b"unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

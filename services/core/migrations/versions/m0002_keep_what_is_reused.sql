@@ -13,6 +13,8 @@ ALTER TABLE sources ADD COLUMN archive_sha256 bytea;
 ALTER TABLE sources ADD COLUMN archive_size_bytes bigint;
 ALTER TABLE sources ADD COLUMN archive_mtime_ns bigint;
 
+ALTER TABLE sidecars ADD COLUMN created_at timestamptz NOT NULL DEFAULT now();
+
 -- Id that git gives the content: where git's index vouches for a file, it need not be read.
 ALTER TABLE file_hints ADD COLUMN git_blob bytea;
 
@@ -34,6 +36,7 @@ CREATE TABLE staged_vectors (
     embedding halfvec,
     PRIMARY KEY (run_id, fingerprint)
 );
+CREATE INDEX staged_vectors_id ON staged_vectors (id) WHERE id IS NOT NULL;
 
 -- What such a run replaced: generations published before read them under their old ids.
 CREATE TABLE superseded_vectors (

@@ -1,0 +1,246 @@
+"""What a wheel or sdist holds, written below a folder as files to read, and nowhere else.
+
+Invariants: every file written is a new regular file below ``into`` with mode 0644 and one fixed time; no link, no
+device, nothing executable. A member is written or skipped with its reason. An archive whose names lead out of it is
+refused as a whole: no build tool writes such names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from services.core.errors import Conflict, DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied
+from services.ingest.dependencies.distributions import SDIST_SUFFIXES, WHEEL_SUFFIX
+from services.ingest.dependencies.findings import shown
+from services.ingest.dependencies.layouts import Layout, Names, SdistLayout, WheelLayout, exclusion, printable, split
+from services.ingest.dependencies.members import Kind, Member, Refused, tar_members, zip_members
+from services.ingest.discovery import DEFAULT_MAX_FILE_BYTES
+from services.ingest.keys import MAX_PATH_BYTES
+from services.ingest.skips import Skipped, SkipReason
+
+MTIME_NS = 946_684_800 * 10**9  # 2000-01-01: an archive always unpacks to the same files
+_FILE_MODE = 0o644
+_MAX_NAME_BYTES = 255
+_MAX_CAUSE_CHARS = 200
+# All that zipfile, tarfile and the decompressors raise for bytes that are none of theirs.
+_DAMAGE = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+_NOT_WRITTEN = {
+    Kind.LINK: (SkipReason.LINK, "a link; links of archives are not made"),
+    Kind.SPECIAL: (SkipReason.SPECIAL, "not a regular file"),
+    Kind.PACKED: (SkipReason.UNREADABLE, "compressed by a method that is not for wheels and sdists"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """What unpacking may cost. What is beyond the first three is skipped; beyond the last the archive is refused."""
+
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    max_total_bytes: int = 512 << 20  # written
+    max_members: int = 50_000
+    max_stream_bytes: int = 2 << 30  # decompressed from a tar, written or not: its members can only be read through
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What became of an archive: the files and bytes written, and what was left out, in the order of the archive."""
+
+    files: int
+    size_bytes: int
+    skipped: tuple[Skipped, ...]
+
+
+def unpack(archive: Path, into: Path, limits: ArchiveLimits) -> Unpacked:
+    """Write what can be text of a wheel (``.whl``) or sdist (``.tar.gz``, ``.zip``) below ``into``.
+
+    ``into`` is made if need be, and must be empty. Paths of an sdist are relative to its one top folder. Of a wheel's
+    ``.dist-info`` only ``METADATA`` is kept, as a file of the root; ``purelib`` and ``platlib`` of its ``.data`` folder
+    go where an installer puts them. What discovery excludes by its name is not written.
+
+    After an error ``into`` may hold a part, which the caller removes. Raises ``NotFound`` without an archive,
+    ``InvalidArgument`` if it is none by its name or is refused (``ARCHIVE_UNSAFE``, ``ARCHIVE_ENCRYPTED``,
+    ``ARCHIVE_TOO_LARGE``), ``DataLoss`` if it is damaged (``ARCHIVE_DAMAGED``), ``Conflict`` if ``into`` is in use,
+    ``NotReady`` if it cannot be written to.
+    """
+    is_wheel, is_tar = archive.name.endswith(WHEEL_SUFFIX), archive.name.endswith(".tar.gz")
+    if not is_wheel and not archive.name.endswith(SDIST_SUFFIXES):
+        raise InvalidArgument(f"{archive.name} is no wheel and no sdist.", remedy="Name a .whl, .tar.gz or .zip file.")
+    with _opened(archive) as stream:
+        unpacking = _Unpacking(_emptied(into), limits, WheelLayout() if is_wheel else SdistLayout())
+        members = tar_members(stream, limits.max_stream_bytes) if is_tar else zip_members(stream)
+        try:
+            with closing(members):
+                unpacking.run(members)
+        except Refused as refusal:
+            remedy = "Check where the file comes from, or remove it from the wheel directory."
+            raise InvalidArgument(
+                f"{archive.name} is refused: {refusal}.", remedy=remedy, reason=refusal.reason
+            ) from refusal
+        except _DAMAGE as error:
+            raise DataLoss(
+                f"{archive.name} is damaged: {shown(str(error) or type(error).__name__, _MAX_CAUSE_CHARS)}.",
+                remedy="Put an undamaged copy into the wheel directory.",
+                reason="ARCHIVE_DAMAGED",
+            ) from error
+    return Unpacked(unpacking.files, unpacking.size_bytes, tuple(unpacking.skipped))
+
+
+def sha256_of(path: Path) -> bytes:
+    """Return the SHA-256 of a file. Raises ``NotFound`` without one, ``NotReady`` if it cannot be read."""
+    with _opened(path) as stream:
+        try:
+            return hashlib.file_digest(stream, "sha256").digest()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # NONBLOCK: a fifo must not hang the run
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(
+            f"There is no file {path.name}.", remedy="Put it into the wheel directory.", reason="ARCHIVE_NOT_FOUND"
+        ) from error
+    except PermissionError as error:
+        raise PermissionDenied(f"{path.name} may not be read.", remedy="Give the service read access.") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InvalidArgument(f"{path.name} is no regular file.", remedy="Name a wheel or sdist.")
+    return os.fdopen(descriptor, "rb")
+
+
+def _unreadable(path: Path, error: OSError) -> NotReady:
+    return NotReady(f"{path.name} cannot be read: {error.strerror}.", remedy="Check the wheel directory's mount.")
+
+
+def _emptied(into: Path) -> Path:
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        in_use = into.is_symlink() or any(into.iterdir())
+    except OSError as error:
+        raise _unwritable(into, error) from error
+    if in_use:
+        raise Conflict(f"{into} is not an empty folder.", remedy="Name a new one.")
+    return into
+
+
+def _unwritable(into: Path, error: OSError) -> NotReady:
+    return NotReady(
+        f"{into} cannot be written to: {error.strerror}.",
+        remedy="Make room on the local disk, and give the service write access to it.",
+        reason="UNPACKING_FAILED",
+    )
+
+
+@dataclass(slots=True)
+class _Unpacking:
+    """Writes members below a folder that is its own."""
+
+    into: Path
+    limits: ArchiveLimits
+    layout: Layout
+    files: int = 0
+    size_bytes: int = 0
+    skipped: dict[Skipped, None] = field(default_factory=dict)  # a folder once, whatever lies in it
+    folders: set[str] = field(default_factory=set)
+
+    def run(self, members: Iterator[Member]) -> None:
+        for count, member in enumerate(members, start=1):
+            names = split(member.name)
+            if count > self.limits.max_members:
+                detail = f"more than {self.limits.max_members:,} members: this one and the rest are left out"
+                self.skipped[Skipped(printable(names), SkipReason.TOO_LARGE, detail)] = None
+                return
+            if names and member.kind is not Kind.FOLDER:
+                place = self.layout.place(names)
+                skipped = place if isinstance(place, Skipped) else exclusion(place) or self.take(place, member)
+                if skipped is not None:
+                    self.skipped[skipped] = None
+
+    def take(self, names: Names, member: Member) -> Skipped | None:
+        """Write a member, or say why it is not written."""
+        why = self.obstacle(names, member) or self.write("/".join(names), member)
+        return None if why is None else Skipped(printable(names), *why)
+
+    def obstacle(self, names: Names, member: Member) -> tuple[SkipReason, str] | None:
+        path = "/".join(names)
+        if printable(names) != path:
+            return SkipReason.NAME_NOT_UTF8, "the name is not valid UTF-8"
+        if len(path.encode()) > MAX_PATH_BYTES or any(len(name.encode()) > _MAX_NAME_BYTES for name in names):
+            return (
+                SkipReason.NAME_TOO_LONG,
+                f"more than {_MAX_NAME_BYTES} bytes, or {MAX_PATH_BYTES:,} with its folders",
+            )
+        if member.kind in _NOT_WRITTEN:
+            return _NOT_WRITTEN[member.kind]
+        if member.size_bytes > self.limits.max_file_bytes:
+            detail = f"{member.size_bytes:,} bytes, the cap is {self.limits.max_file_bytes:,}"
+            return SkipReason.TOO_LARGE, detail
+        if self.size_bytes + member.size_bytes > self.limits.max_total_bytes:
+            return SkipReason.TOO_LARGE, f"all files together are capped at {self.limits.max_total_bytes:,} bytes"
+        return None
+
+    def write(self, path: str, member: Member) -> tuple[SkipReason, str] | None:
+        try:
+            descriptor = self.create(path)
+        except (FileExistsError, NotADirectoryError):
+            return SkipReason.EXCLUDED, "another member has this name"
+        except OSError as error:
+            raise _unwritable(self.into, error) from error
+        try:
+            for block in member.blocks():
+                self.append(descriptor, block)
+            self.finish(descriptor)
+        finally:
+            os.close(descriptor)
+        self.files += 1
+        return None
+
+    def create(self, path: str) -> int:
+        folder = path.rpartition("/")[0]
+        if folder not in self.folders:
+            (self.into / folder).mkdir(parents=True, exist_ok=True)
+            self.folders.add(folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(self.into / path, flags, _FILE_MODE)
+
+    def append(self, descriptor: int, block: bytes) -> None:
+        self.size_bytes += len(block)
+        rest = memoryview(block)
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError as error:
+            raise _unwritable(self.into, error) from error
+
+    def finish(self, descriptor: int) -> None:
+        try:
+            os.fchmod(descriptor, _FILE_MODE)  # whatever the umask is
+            os.utime(descriptor, ns=(MTIME_NS, MTIME_NS))
+        except OSError as error:
+            raise _unwritable(self.into, error) from error

@@ -1,0 +1,154 @@
+"""What the readers of manifests find, and the one way by which they read files."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.utils import InvalidName, canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from services.ingest.discovery import read
+from services.ingest.skips import Skipped, SkipReason
+
+MAX_MANIFEST_BYTES = 1024 * 1024
+MAX_LOCK_BYTES = 16 * 1024 * 1024
+_MAX_SHOWN_CHARS = 80
+_CREDENTIALS = re.compile(r"//[^/\s]*@")
+_WHY_UNREAD = {
+    SkipReason.VANISHED: "there is no such file",
+    SkipReason.LINK: "it is a link, and links are not followed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something of a manifest that does not count. ``detail`` is in words and holds no credentials."""
+
+    path: str  # relative to the root
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A file that was looked at, as it was then; ``size_bytes`` is -1 where there was none."""
+
+    path: str  # relative to the root
+    size_bytes: int
+    mtime_ns: int
+
+    @classmethod
+    def at(cls, root: Path, path: str) -> Manifest:
+        """Look at a file without opening it."""
+        try:
+            status = os.lstat(root / path)
+        except (OSError, ValueError):
+            return cls(path, -1, -1)
+        return cls(path, status.st_size, status.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A range of versions that a manifest asks for."""
+
+    name: str  # canonical
+    specifier: SpecifierSet
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """The version that a lock file fixes."""
+
+    name: str  # canonical
+    version: Version
+    path: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """Gathers what the readers find in the manifests of one root."""
+
+    root: Path
+    wanted: list[Wanted] = field(default_factory=list)
+    constraints: list[Wanted] = field(default_factory=list)
+    locked: list[Locked] = field(default_factory=list)
+    declined: set[str] = field(default_factory=set)  # names that are declared for other platforms or Pythons
+    own: set[str] = field(default_factory=set)  # names of the project itself and of its workspace
+    problems: dict[Problem, None] = field(default_factory=dict)
+    files: dict[str, Manifest] = field(default_factory=dict)
+
+    def problem(self, path: str, detail: str) -> None:
+        """Report what does not count, once."""
+        self.problems[Problem(shown(path, len(path)), detail)] = None
+
+    def want(self, name: str, specifier: SpecifierSet, path: str) -> None:
+        """Note a range."""
+        self.wanted.append(Wanted(canonicalize_name(name), specifier, path))
+
+    def decline(self, name: str) -> None:
+        """Note a name whose marker does not hold."""
+        self.declined.add(canonicalize_name(name))
+
+    def lock(self, name: str, version: str, path: str) -> None:
+        """Note a fixed version, or report why it is none."""
+        try:
+            self.locked.append(Locked(canonicalize_name(name, validate=True), Version(version), path))
+        except (InvalidName, InvalidVersion, ValueError):
+            self.problem(path, f"{shown(name)} {shown(version)} is no name with a version")
+
+    def claim(self, name: object) -> None:
+        """Note a name as the project's own."""
+        if isinstance(name, str):
+            self.own.add(canonicalize_name(name))
+
+    def text(self, path: str, *, max_bytes: int = MAX_MANIFEST_BYTES) -> str | None:
+        """Read a file of the root; None, and a problem, where it cannot be read or is no text."""
+        self.files[path] = Manifest.at(self.root, path)
+        try:
+            body = read(self.root, path, max_bytes=max_bytes)
+        except ValueError:  # a name that no file can have
+            body = Skipped(path, SkipReason.VANISHED)
+        if isinstance(body, Skipped):
+            self.problem(path, f"cannot be read: {_WHY_UNREAD.get(body.reason, body.detail)}")
+            return None
+        encoding = "utf-16" if body.data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+        try:
+            return body.data.decode(encoding)
+        except UnicodeDecodeError as error:
+            self.problem(path, f"is no {encoding.removesuffix('-sig')} text: {error.reason} at byte {error.start}")
+            return None
+
+    def toml(self, path: str, *, max_bytes: int = MAX_MANIFEST_BYTES) -> dict[str, object] | None:
+        """Read a TOML file of the root; None, and a problem, where it is none."""
+        text = self.text(path, max_bytes=max_bytes)
+        if text is None:
+            return None
+        try:
+            return tomllib.loads(text)
+        except ValueError as error:
+            self.problem(path, f"is no TOML: {shown(str(error))}")
+        except RecursionError:
+            self.problem(path, "is nested too deeply")
+        return None
+
+
+def table(value: object) -> dict[str, object]:
+    """Return a table of a parsed document, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[object]:
+    """Return a list of a parsed document, an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def shown(text: str, most_chars: int = _MAX_SHOWN_CHARS) -> str:
+    """Make text of a manifest fit to be shown and stored: short, printable, and without credentials."""
+    text = _CREDENTIALS.sub("//…@", text)
+    text = "".join(char if char.isprintable() else "\ufffd" for char in text)
+    return text if len(text) <= most_chars else text[:most_chars] + "…"

@@ -1,0 +1,78 @@
+"""What a ``pyproject.toml`` declares: PEP 621, PEP 735 and the tables of the tools that were there before them.
+
+Every optional group and every dependency group counts: what a project may use is worth finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.utils import canonicalize_name
+
+from services.ingest.dependencies import poetry
+from services.ingest.dependencies.findings import Findings, items, shown, table
+from services.ingest.dependencies.requirements import read_line
+
+PATH = "pyproject.toml"
+
+
+def read_pyproject(findings: Findings) -> list[str]:
+    """Note what the file declares; return the requirements files that it names as its dependencies."""
+    document = findings.toml(PATH)
+    if document is None:
+        return []
+    project, tool = table(document.get("project")), table(document.get("tool"))
+    findings.claim(project.get("name"))
+    for where, requirements in _lists(project, tool):
+        _read_list(where, requirements, findings)
+    _read_groups(table(document.get("dependency-groups")), findings)
+    poetry.read_tables(table(tool.get("poetry")), PATH, findings)
+    return _dynamic(project, tool, findings)
+
+
+def _lists(project: dict[str, object], tool: dict[str, object]) -> Iterator[tuple[str, object]]:
+    yield "project.dependencies", project.get("dependencies", [])
+    for group, requirements in table(project.get("optional-dependencies")).items():
+        yield f"project.optional-dependencies.{shown(group)}", requirements
+    yield "tool.uv.dev-dependencies", table(tool.get("uv")).get("dev-dependencies", [])
+    for group, requirements in table(table(tool.get("pdm")).get("dev-dependencies")).items():
+        yield f"tool.pdm.dev-dependencies.{shown(group)}", requirements
+
+
+def _read_list(where: str, requirements: object, findings: Findings) -> None:
+    if not isinstance(requirements, list):
+        findings.problem(PATH, f"{where} is no list of requirements")
+    for requirement in items(requirements):
+        if not isinstance(requirement, str) or not read_line(requirement, where, PATH, findings):
+            findings.problem(PATH, f"{where}: {shown(str(requirement))} is no requirement")
+
+
+def _read_groups(groups: dict[str, object], findings: Findings) -> None:
+    """Read dependency groups (PEP 735). All count, so that an included group needs no resolving, only to exist."""
+    known = {canonicalize_name(group) for group in groups}
+    for group, members in groups.items():
+        where = f"dependency-groups.{shown(group)}"
+        if not isinstance(members, list):
+            findings.problem(PATH, f"{where} is no list of requirements")
+            continue
+        _read_list(where, [member for member in members if not isinstance(member, dict)], findings)
+        for member in members:
+            if isinstance(member, dict) and canonicalize_name(str(member.get("include-group", ""))) not in known:
+                findings.problem(PATH, f"{where}: {shown(str(member))} includes no group of this file")
+
+
+def _dynamic(project: dict[str, object], tool: dict[str, object], findings: Findings) -> list[str]:
+    """Return the files that setuptools takes dependencies from; report dependencies that only a build tells."""
+    sources = table(table(tool.get("setuptools")).get("dynamic"))
+    tables = [table(sources.get("dependencies")), *map(table, table(sources.get("optional-dependencies")).values())]
+    files: list[str] = []
+    for source in tables:
+        named = source.get("file", [])
+        for file in items(named) if isinstance(named, list) else [named]:
+            if isinstance(file, str) and not file.startswith("/") and ".." not in file.split("/"):
+                files.append(file.removeprefix("./"))
+            else:
+                findings.problem(PATH, f"tool.setuptools.dynamic: {shown(str(file))} is not read")
+    if "dependencies" in items(project.get("dynamic")) and not files and not table(tool.get("poetry")):
+        findings.problem(PATH, "project.dependencies are computed by the build, which is not run")
+    return files

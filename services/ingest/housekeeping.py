@@ -1,0 +1,74 @@
+"""What the service does by itself: repair at its start, and from time to time verify projects and prune the cache."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable
+
+import psycopg
+import structlog
+
+from services.core.db import Database
+from services.core.errors import UndercroftError
+from services.ingest.caching import keep_house
+from services.ingest.repairing import Repairs
+from services.ingest.store import operations, projects
+
+log = structlog.get_logger(__name__)
+
+
+class Housekeeper:
+    """Runs in every replica; what two of them would do at the same time, one of them does."""
+
+    def __init__(
+        self,
+        database: Database,
+        repairs: Repairs,
+        *,
+        interval_s: float,
+        verify_interval_s: float,
+        cache_retention_s: float,
+    ) -> None:
+        self._database = database
+        self._repairs = repairs
+        self._interval_s = interval_s
+        self._verify_interval_s = verify_interval_s
+        self._cache_retention_s = cache_retention_s
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep house while the block runs."""
+        task = asyncio.create_task(self._keep())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        # Searches that meet a damaged sidecar ask for its repair at once; this finds damage before any search does.
+        await self._attempt("repair", self._repairs.repair_all())
+        while True:
+            if self._verify_interval_s:
+                await self._attempt("verify", self._queue_verifies())
+            await self._attempt("prune", self._prune())
+            await asyncio.sleep(self._interval_s)
+
+    @staticmethod
+    async def _attempt(what: str, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except (psycopg.Error, UndercroftError, OSError) as error:
+            log.warning("housekeeping failed", what=what, error=str(error))
+
+    async def _queue_verifies(self) -> None:
+        """Queue a run with verify for each project whose files were not all read for an interval."""
+        async with self._database.transaction() as connection:
+            for project_id in await projects.due_for_verify(connection, self._verify_interval_s):
+                await operations.enqueue(connection, project_id, {"verify": True})
+
+    async def _prune(self) -> None:
+        pruned = await keep_house(self._database, self._cache_retention_s)
+        if pruned:
+            log.info("unused vectors pruned", vectors=pruned)
