@@ -29,6 +29,11 @@ down: $(VENV)/.all ## Stop the appliance that `make demo` started
 test: $(VENV)/.dev $(MODEL) ## Run all tests, with the network blocked
 	@$(ISOLATED) $(BIN)/python -m pytest $(PYTEST)
 
+.PHONY: endurance
+endurance: $(VENV)/.dev $(MODEL) ## Kill and damage for half an hour: 200 kills, 1,000 damages, while readers verify
+	@UNDERCROFT_TEST_KILLS=200 UNDERCROFT_TEST_DAMAGES=1000 $(ISOLATED) $(BIN)/python -m pytest -s \
+	    tests/acceptance/test_kills.py tests/acceptance/test_damage.py $(PYTEST)
+
 .PHONY: check
 check: $(VENV)/.dev ## Lint, types, import contracts, protos
 	$(BIN)/ruff check .

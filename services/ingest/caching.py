@@ -117,10 +117,7 @@ async def keep_house(database: Database, retention_s: float) -> int:
     To be called now and then, by several replicas at once if need be. Works in short transactions.
     """
     removed = await _prune(database, retention_s)
-    superseded = await _in_pages(database, rows.prune_superseded)
-    if removed or superseded:
-        log.info("cache pruned", vectors=removed, superseded=superseded)
-    return removed + superseded
+    return removed + await _in_pages(database, rows.prune_superseded)
 
 
 async def _prune(database: Database, unused_for_s: float) -> int:

@@ -67,24 +67,22 @@ class Embedding:
     ) -> None:
         """Embed what is missing. Raises NotReady or Unavailable, in a group, when the embed service can't."""
         renew = wanted is Wanted.ALL
+        async with self._database.transaction() as connection:
+            if renew:
+                left = await vectors.not_renewed(connection, project_id, run_id)
+            else:
+                everything = wanted is Wanted.MISSING
+                left = await vectors.missing(connection, project_id, run_id, everything=everything)
         size = self._settings.batch_texts
-        after = b""
-        while True:
-            place = (project_id, run_id, after, size * self._settings.concurrency)
+        round_size = size * self._settings.concurrency
+        for first in range(0, len(left), round_size):
             async with self._database.transaction() as connection:
-                if renew:
-                    missing = await vectors.to_renew(connection, *place)
-                else:
-                    everything = wanted is Wanted.MISSING
-                    missing = await vectors.missing_texts(connection, *place, everything=everything)
-            if not missing:
-                return
-            after = missing[-1].fingerprint
+                texts = await vectors.texts(connection, project_id, left[first : first + round_size])
             async with asyncio.TaskGroup() as group:
-                for start in range(0, len(missing), size):
-                    batch = missing[start : start + size]
+                for start in range(0, len(texts), size):
+                    batch = texts[start : start + size]
                     group.create_task(self._embed_batch(model, batch, run_id if renew else None))
-            stage.items += len(missing)
+            stage.items += len(texts)
             await self._progress(self._report)
 
     async def _embed_batch(self, model: EmbeddingModel, batch: Sequence[MissingText], renewing_run: int | None) -> None:

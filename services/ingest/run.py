@@ -53,6 +53,9 @@ log = structlog.get_logger(__name__)
 _BATCH_FILES = 64
 _BATCH_CHARS = 4_000_000
 _EVIDENCE_CHARS = 1_000_000
+# From so many on, the planner's statistics are renewed at once.
+_MANY_FILES = 200
+_MANY_CHUNKS = 2000
 _CLEARED = "the project was cleared"
 
 Progress = Callable[[RunReport], Awaitable[None]]
@@ -287,6 +290,9 @@ class IndexRun:
                 if state.root != source.root:
                     await asyncio.to_thread(shutil.rmtree, state.root, ignore_errors=True)
             await self._discard([key for key in leftover if key[0] not in found])
+            if stage.items >= _MANY_FILES:
+                async with self._shop.database.transaction() as connection:
+                    await staging.analyze(connection)
             await self._end_removed_sources(scope)
 
     async def _take_staged(
@@ -487,6 +493,9 @@ class IndexRun:
 
             number = await self._shop.database.retry(publish)
         await asyncio.to_thread(self._shop.builder.keep, project.id, f"run-{run_id}", number)
+        if diff.added + diff.removed >= _MANY_CHUNKS:
+            async with self._shop.database.transaction() as connection:
+                await publishing.analyze(connection)
         self.report.published, self.report.generation = True, number
 
     def _next_generation(self, scope: Scope) -> publishing.NextGeneration:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
 import openvino as ov  # type: ignore[import-untyped]
 
 from services.core.cpu import cpu_threads
-from services.core.errors import UndercroftError
 from services.embed.directory import published_directory
-from services.embed.engine import Engine, describe_engine, instruction_sets
+from services.embed.engine import Engine, describe_engine
 from services.embed.manifest import (
     MANIFEST_NAME,
-    RECIPE_NAME,
     TOKENIZER_NAME,
     Fidelity,
     Manifest,
-    Probe,
     describe_file,
     digest_of,
-    model_digest,
 )
 from services.embed.preparation import fidelity
+from services.embed.preparation.finishing import finish
 from services.embed.preparation.graph import build_encoder, name_by_place
 from services.embed.preparation.quantization import quantize
 from services.embed.preparation.source import Source, read_source
@@ -49,15 +45,6 @@ _SETTINGS = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     TOKENIZER_NAME,
-)
-# Probes stay within the vocabulary of any English model: an unknown token in them means a foreign tokenizer.
-_PROBES: Sequence[tuple[str, Purpose]] = (
-    ("open a file and read it line by line", Purpose.QUERY),
-    ("why are writes ordered before the commit", Purpose.QUERY),
-    ("def add(a, b):\n    return a + b", Purpose.PASSAGE),
-    ("The worker takes the oldest job first and gives it back when its time is over.", Purpose.PASSAGE),
-    ("class Stack:\n    def push(self, item):\n        self.items.append(item)\n" * 4, Purpose.PASSAGE),
-    ("A queue that is full refuses new work, so that the sender can slow down or go away. " * 8, Purpose.PASSAGE),
 )
 
 
@@ -124,32 +111,8 @@ def _build(source: Source, inputs: dict[str, str], directory: Path, progress: Pr
     # Fidelity and probes come from the file, as the service will read it.
     engine = Engine(directory / f"{graph}.xml", tokenizer, recipe, threads=threads)
     measured: Fidelity = fidelity.measure(expected.vectors, engine.embed(holdout, Purpose.PASSAGE).vectors)
-    (directory / RECIPE_NAME).write_text(recipe.to_json(), encoding="utf-8")
     _carry(source.directory, directory)
-    files = {path.name: describe_file(path) for path in sorted(directory.iterdir())}
-    manifest = Manifest(
-        digest=model_digest(recipe, graph, files),
-        graph=graph,
-        files=files,
-        probes=tuple(_probe(engine, text, purpose) for text, purpose in _PROBES),
-        fidelity=measured,
-        inputs=inputs,
-        inputs_digest=digest_of(inputs),
-        processor=instruction_sets(),
-    )
-    (directory / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
-    return manifest
-
-
-def _probe(engine: Engine, text: str, purpose: Purpose) -> Probe:
-    embedded = engine.embed([text], purpose)
-    vector = embedded.vectors[0]
-    if not np.isfinite(vector).all():
-        raise UndercroftError(
-            f"The prepared model gives no finite vector for {text[:40]!r}.",
-            remedy="Check that the weights are whole; then report this with the model's name.",
-        )
-    return Probe(text=text, purpose=purpose, vector=vector)
+    return finish(directory, graph, engine, measured, inputs)
 
 
 def _inputs(source: Source) -> dict[str, str]:

@@ -8,6 +8,7 @@ refused as a whole: no build tool writes such names.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 import struct
@@ -18,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from services.core.errors import Conflict, DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied
 from services.ingest.dependencies.distributions import SDIST_SUFFIXES, WHEEL_SUFFIX
@@ -117,7 +117,7 @@ def sha256_of(path: Path) -> bytes:
             raise _unreadable(path, error) from error
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> io.BufferedReader:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # NONBLOCK: a fifo must not hang the run
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -41,10 +41,10 @@ def parse(file_name: str) -> Distribution | None:
     try:
         if file_name.endswith(WHEEL_SUFFIX):
             name, version, build, tags = parse_wheel_filename(file_name)
-            return Distribution(file_name, name, version, _fit(tags), build or (-1, ""))
+            return Distribution(file_name, _valid(name), version, _fit(tags), build or (-1, ""))
         if file_name.endswith(SDIST_SUFFIXES):
             name, version = parse_sdist_filename(file_name)
-            return Distribution(file_name, canonicalize_name(name, validate=True), version, Fit.SDIST)
+            return Distribution(file_name, _valid(name), version, Fit.SDIST)
     except ValueError:  # all that the parsers raise, and what int() says of a number without end
         return None
     return None
@@ -69,6 +69,10 @@ def project_part(file_name: str) -> str:
     if file_name.endswith(SDIST_SUFFIXES):
         return canonicalize_name(file_name.rpartition("-")[0])
     return ""
+
+
+def _valid(name: str) -> str:
+    return canonicalize_name(name, validate=True)
 
 
 def _fit(tags: frozenset[Tag]) -> Fit:

@@ -162,15 +162,23 @@ def _pdm_package(package: dict[str, object], name: str, findings: Findings, path
     is_folder = isinstance(folder, str) and parse(posixpath.basename(folder)) is None
     if is_folder:
         _note_folder(name, str(folder), path, findings)
-    requirements = [Requirement(str(line)) for line in items(package.get("dependencies"))]
     return _Package(
         name,
         str(package.get("version", "")),
         holds(Marker(str(marker)) if marker else None),
-        tuple(_Edge(canonicalize_name(one.name), one.specifier, holds(one.marker)) for one in requirements),
+        tuple(_pdm_edges(package)),
         suits=poetry.runs_here(package.get("requires_python")),
         local=is_folder,
     )
+
+
+def _pdm_edges(package: dict[str, object]) -> Iterator[_Edge]:
+    for line in items(package.get("dependencies")):
+        try:
+            requirement = Requirement(str(line))
+        except (ValueError, RecursionError):
+            continue  # its package has an entry of its own, and is kept where nothing is known to lead to it
+        yield _Edge(canonicalize_name(requirement.name), requirement.specifier, holds(requirement.marker))
 
 
 def _note_folder(name: str, folder: str, path: str, findings: Findings) -> None:

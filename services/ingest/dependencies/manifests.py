@@ -15,14 +15,15 @@ from packaging.version import Version
 
 from services.ingest.dependencies.findings import Findings, Manifest, Problem
 from services.ingest.dependencies.locks import read_pdm, read_pipfile, read_poetry, read_pylock, read_uv
-from services.ingest.dependencies.pyproject import PATH as PYPROJECT
-from services.ingest.dependencies.pyproject import read_pyproject
+from services.ingest.dependencies.pyproject import PYPROJECT, SETUP_CFG, read_pyproject, read_setup_cfg
 from services.ingest.dependencies.requirements import read_requirements
 
 _REQUIREMENTS = re.compile(r"requirements.*\.(txt|in)|.+[-_]requirements\.(txt|in)")
 _REQUIREMENTS_FOLDER = "requirements"
 _PYLOCK = re.compile(r"pylock(\.[^.]+)?\.toml")
+_SETUP_PY = "setup.py"
 _LOCKS = {"Pipfile.lock": read_pipfile, "pdm.lock": read_pdm, "poetry.lock": read_poetry, "uv.lock": read_uv}
+_NAMES = {PYPROJECT, SETUP_CFG, _SETUP_PY, *_LOCKS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ def declared(root: Path) -> Declared:
     files: list[str] = []
     if PYPROJECT in present:
         files += read_pyproject(findings)
+    if SETUP_CFG in present:
+        files += read_setup_cfg(findings)
     read_requirements([*filter(_is_requirements, present), *files], findings)
     for path in present:
         if _PYLOCK.fullmatch(path):
@@ -63,6 +66,10 @@ def declared(root: Path) -> Declared:
         elif path in _LOCKS:
             _LOCKS[path](path, findings)
     dependencies = tuple(_merged(findings))
+    if _SETUP_PY in present:
+        findings.files[_SETUP_PY] = Manifest.at(root, _SETUP_PY)
+        if not dependencies:
+            findings.problem(_SETUP_PY, "what it declares is known only by running it, which is not done")
     return Declared(
         dependencies,
         tuple(sorted(findings.problems, key=lambda problem: (problem.path, problem.detail))),
@@ -88,11 +95,7 @@ def _present(root: Path, findings: Findings) -> list[str]:
             names += [f"{_REQUIREMENTS_FOLDER}/{name}" for name in inner if name.endswith((".txt", ".in"))]
         elif stat.S_ISLNK(_mode(folder)):
             findings.problem(_REQUIREMENTS_FOLDER, "is a link, and links are not followed")
-    return sorted(
-        name
-        for name in names
-        if name == PYPROJECT or name in _LOCKS or _PYLOCK.fullmatch(name) or _is_requirements(name)
-    )
+    return sorted(name for name in names if name in _NAMES or _PYLOCK.fullmatch(name) or _is_requirements(name))
 
 
 def _is_requirements(path: str) -> bool:

@@ -20,13 +20,13 @@ _MAX_CHOICES = 32
 def holds(marker: Marker | None) -> bool:
     """Whether a marker holds for some choice of extras and dependency groups: optional ones are taken as wanted.
 
-    A marker that compares what cannot be compared counts as one that holds.
+    A marker that cannot be evaluated counts as one that holds.
     """
     if marker is None:
         return True
     try:
         return any(marker.evaluate_prepared({**_environment(), **chosen}) for chosen in _choices(str(marker)))
-    except (UndefinedComparison, UndefinedEnvironmentName, InvalidVersion):
+    except (UndefinedComparison, UndefinedEnvironmentName, InvalidVersion, RecursionError):
         return True
 
 

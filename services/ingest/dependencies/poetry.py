@@ -6,9 +6,9 @@ import re
 from functools import reduce
 from operator import or_
 
-from packaging.markers import InvalidMarker, Marker
+from packaging.markers import Marker
 from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
-from packaging.utils import InvalidName, canonicalize_name
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from services.ingest.dependencies.findings import Findings, items, shown, table
@@ -43,14 +43,18 @@ def read_tables(poetry: dict[str, object], path: str, findings: Findings) -> Non
 def edges(dependencies: dict[str, object]) -> list[tuple[str, SpecifierSet, bool]]:
     """Return (name, versions, whether its marker holds) of the dependencies that a lock file lists for a package.
 
-    Raises ``ValueError``.
+    Versions and markers that are not understood count as any and as held.
     """
     found: list[tuple[str, SpecifierSet, bool]] = []
     for name, value in dependencies.items():
         for one in items(value) if isinstance(value, list) else [value]:
             version = one if isinstance(one, str) else table(one).get("version")
-            versions = specifier(version) if isinstance(version, str) else SpecifierSet()
-            found.append((canonicalize_name(name), versions, _applies(table(one))))
+            try:
+                versions = specifier(version) if isinstance(version, str) else SpecifierSet()
+                counts = _applies(table(one))
+            except (ValueError, RecursionError):
+                versions, counts = SpecifierSet(), True
+            found.append((canonicalize_name(name), versions, counts))
     return found
 
 
@@ -69,7 +73,7 @@ def _read_table(dependencies: dict[str, object], path: str, findings: Findings) 
         for one in items(value) if isinstance(value, list) else [value]:
             try:
                 _read_one(canonicalize_name(name, validate=True), one, path, findings)
-            except (InvalidName, InvalidMarker, ValueError) as error:
+            except (ValueError, RecursionError) as error:
                 findings.problem(path, f"the dependency {shown(name)} is not understood: {shown(str(error))}")
 
 

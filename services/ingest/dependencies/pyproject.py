@@ -1,11 +1,13 @@
-"""What a ``pyproject.toml`` declares: PEP 621, PEP 735 and the tables of the tools that were there before them.
+"""What ``pyproject.toml`` declares (PEP 621, PEP 735, the tables of tools from before them), and ``setup.cfg``.
 
 Every optional group and every dependency group counts: what a project may use is worth finding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from configparser import Error as ConfigError
+from configparser import RawConfigParser
 
 from packaging.utils import canonicalize_name
 
@@ -13,21 +15,46 @@ from services.ingest.dependencies import poetry
 from services.ingest.dependencies.findings import Findings, items, shown, table
 from services.ingest.dependencies.requirements import read_line
 
-PATH = "pyproject.toml"
+PYPROJECT = "pyproject.toml"
+SETUP_CFG = "setup.cfg"
 
 
 def read_pyproject(findings: Findings) -> list[str]:
     """Note what the file declares; return the requirements files that it names as its dependencies."""
-    document = findings.toml(PATH)
+    document = findings.toml(PYPROJECT)
     if document is None:
         return []
     project, tool = table(document.get("project")), table(document.get("tool"))
     findings.claim(project.get("name"))
     for where, requirements in _lists(project, tool):
-        _read_list(where, requirements, findings)
+        _read_list(PYPROJECT, where, requirements, findings)
     _read_groups(table(document.get("dependency-groups")), findings)
-    poetry.read_tables(table(tool.get("poetry")), PATH, findings)
+    poetry.read_tables(table(tool.get("poetry")), PYPROJECT, findings)
     return _dynamic(project, tool, findings)
+
+
+def read_setup_cfg(findings: Findings) -> list[str]:
+    """Note what the file declares for setuptools; return the requirements files that it names as its dependencies."""
+    text = findings.text(SETUP_CFG)
+    if text is None:
+        return []
+    parser = RawConfigParser(strict=False)
+    try:
+        parser.read_string(text)
+    except ConfigError as error:
+        findings.problem(SETUP_CFG, f"is no configuration file: {shown(str(error))}")
+        return []
+    findings.claim(parser.get("metadata", "name", fallback=None))
+    values = {"install_requires": parser.get("options", "install_requires", fallback="")}
+    if parser.has_section("options.extras_require"):
+        values |= {f"extras_require.{shown(group)}": value for group, value in parser.items("options.extras_require")}
+    files: list[str] = []
+    for where, value in values.items():
+        if value.startswith("file:"):
+            files += _inside_root(SETUP_CFG, where, [file.strip() for file in value[5:].split(",")], findings)
+        else:
+            _read_list(SETUP_CFG, where, [line for line in map(str.strip, value.splitlines()) if line], findings)
+    return files
 
 
 def _lists(project: dict[str, object], tool: dict[str, object]) -> Iterator[tuple[str, object]]:
@@ -39,12 +66,12 @@ def _lists(project: dict[str, object], tool: dict[str, object]) -> Iterator[tupl
         yield f"tool.pdm.dev-dependencies.{shown(group)}", requirements
 
 
-def _read_list(where: str, requirements: object, findings: Findings) -> None:
+def _read_list(path: str, where: str, requirements: object, findings: Findings) -> None:
     if not isinstance(requirements, list):
-        findings.problem(PATH, f"{where} is no list of requirements")
+        findings.problem(path, f"{where} is no list of requirements")
     for requirement in items(requirements):
-        if not isinstance(requirement, str) or not read_line(requirement, where, PATH, findings):
-            findings.problem(PATH, f"{where}: {shown(str(requirement))} is no requirement")
+        if not isinstance(requirement, str) or not read_line(requirement, where, path, findings):
+            findings.problem(path, f"{where}: {shown(str(requirement))} is no requirement")
 
 
 def _read_groups(groups: dict[str, object], findings: Findings) -> None:
@@ -53,12 +80,12 @@ def _read_groups(groups: dict[str, object], findings: Findings) -> None:
     for group, members in groups.items():
         where = f"dependency-groups.{shown(group)}"
         if not isinstance(members, list):
-            findings.problem(PATH, f"{where} is no list of requirements")
+            findings.problem(PYPROJECT, f"{where} is no list of requirements")
             continue
-        _read_list(where, [member for member in members if not isinstance(member, dict)], findings)
+        _read_list(PYPROJECT, where, [member for member in members if not isinstance(member, dict)], findings)
         for member in members:
             if isinstance(member, dict) and canonicalize_name(str(member.get("include-group", ""))) not in known:
-                findings.problem(PATH, f"{where}: {shown(str(member))} includes no group of this file")
+                findings.problem(PYPROJECT, f"{where}: {shown(str(member))} includes no group of this file")
 
 
 def _dynamic(project: dict[str, object], tool: dict[str, object], findings: Findings) -> list[str]:
@@ -68,11 +95,18 @@ def _dynamic(project: dict[str, object], tool: dict[str, object], findings: Find
     files: list[str] = []
     for source in tables:
         named = source.get("file", [])
-        for file in items(named) if isinstance(named, list) else [named]:
-            if isinstance(file, str) and not file.startswith("/") and ".." not in file.split("/"):
-                files.append(file.removeprefix("./"))
-            else:
-                findings.problem(PATH, f"tool.setuptools.dynamic: {shown(str(file))} is not read")
+        each = items(named) if isinstance(named, list) else [named]
+        files += _inside_root(PYPROJECT, "tool.setuptools.dynamic", each, findings)
     if "dependencies" in items(project.get("dynamic")) and not files and not table(tool.get("poetry")):
-        findings.problem(PATH, "project.dependencies are computed by the build, which is not run")
+        findings.problem(PYPROJECT, "project.dependencies are computed by the build, which is not run")
+    return files
+
+
+def _inside_root(path: str, where: str, named: Sequence[object], findings: Findings) -> list[str]:
+    files: list[str] = []
+    for file in named:
+        if isinstance(file, str) and not file.startswith("/") and ".." not in file.split("/"):
+            files.append(file.removeprefix("./"))
+        else:
+            findings.problem(path, f"{where}: {shown(str(file))} is not read")
     return files

@@ -188,7 +188,6 @@ async def mark_unused(connection: Connection, after: bytes, limit: int) -> bytes
         UPDATE vectors SET unused_since = now() WHERE id = ANY(ARRAY(
             SELECT v.id FROM vectors v
             WHERE v.fingerprint = ANY(%s) AND v.unused_since IS NULL
-              AND NOT EXISTS (SELECT FROM contents t WHERE t.fingerprint = v.fingerprint)
             ORDER BY v.fingerprint FOR UPDATE OF v SKIP LOCKED
         ))
         """,

@@ -61,17 +61,22 @@ def content_changes(connection: psycopg.Connection, project_id: int, run_id: int
         """,
         parameters,
     ).fetchall()
+    # From the few touched contents on: without statistics the planner would look at all live chunks for each of them.
     removed = connection.execute(
         """
-        SELECT DISTINCT n.content_id
-        FROM chunks n JOIN staged_files t ON t.source_id = n.source_id AND t.path = n.path
-        WHERE t.run_id = %(run)s AND n.project_id = %(project)s AND n.died IS NULL
-          AND NOT EXISTS (SELECT FROM staged_chunks s WHERE s.run_id = %(run)s AND s.content_id = n.content_id)
-          AND NOT EXISTS (
-              SELECT FROM chunks c WHERE c.content_id = n.content_id AND c.died IS NULL AND NOT EXISTS (
-                  SELECT FROM staged_files f WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path
-              )
-          )
+        WITH touched AS MATERIALIZED (
+            SELECT DISTINCT n.content_id
+            FROM staged_files t JOIN chunks n ON n.source_id = t.source_id AND n.path = t.path
+            WHERE t.run_id = %(run)s AND n.project_id = %(project)s AND n.died IS NULL
+        ), gone AS MATERIALIZED (
+            SELECT content_id FROM touched EXCEPT SELECT content_id FROM staged_chunks WHERE run_id = %(run)s
+        )
+        SELECT g.content_id FROM gone g
+        WHERE NOT EXISTS (
+            SELECT FROM chunks c WHERE c.content_id = g.content_id AND c.died IS NULL AND NOT EXISTS (
+                SELECT FROM staged_files f WHERE f.run_id = %(run)s AND f.source_id = c.source_id AND f.path = c.path
+            )
+        )
         ORDER BY 1
         """,
         parameters,

@@ -151,6 +151,11 @@ async def discard(connection: Connection, run_id: int, files: Sequence[tuple[int
         )
 
 
+async def analyze(connection: Connection) -> None:
+    """Tell the planner what is staged: autovacuum would do so minutes later."""
+    await connection.execute("ANALYZE (SKIP_LOCKED) staged_files, staged_chunks, contents")
+
+
 async def any_staged(connection: Connection, run_id: int) -> bool:
     """Tell whether the run has found any file new, changed or deleted."""
     cursor = await connection.execute("SELECT EXISTS (SELECT FROM staged_files WHERE run_id = %s) AS any", (run_id,))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import LiteralString
 
 import numpy as np
 import numpy.typing as npt
+from psycopg.rows import tuple_row
 
 from services.core.db import Connection
 from services.ingest.chunks import model_input
@@ -60,41 +61,53 @@ async def count_texts(connection: Connection, project_id: int, run_id: int, *, e
     return (row["texts"], row["hits"]) if row else (0, 0)
 
 
-async def missing_texts(
-    connection: Connection, project_id: int, run_id: int, after: bytes, limit: int, *, everything: bool
-) -> list[MissingText]:
-    """List texts of new and changed files, or of all, that still have no vector, by fingerprint."""
-    cursor = await connection.execute(
+async def missing(connection: Connection, project_id: int, run_id: int, *, everything: bool) -> list[bytes]:
+    """Return the fingerprints, in order, of texts of new and changed files, or of all, that have no vector yet."""
+    return await _fingerprints(
+        connection,
         f"""
-        SELECT DISTINCT ON (t.fingerprint) t.fingerprint, t.embedded_title, t.text
-        FROM ({_contents(everything)}) n JOIN contents t ON t.id = n.content_id
-        WHERE t.fingerprint > %(after)s
-          AND NOT EXISTS (SELECT FROM vectors v WHERE v.fingerprint = t.fingerprint)
-        ORDER BY t.fingerprint, t.id LIMIT %(limit)s
+        SELECT DISTINCT t.fingerprint FROM ({_contents(everything)}) n JOIN contents t ON t.id = n.content_id
+        WHERE t.fingerprint IS NOT NULL AND NOT EXISTS (SELECT FROM vectors v WHERE v.fingerprint = t.fingerprint)
+        ORDER BY 1
         """,
-        {"run": run_id, "project": project_id, "after": after, "limit": limit},
+        {"run": run_id, "project": project_id},
     )
-    return [_missing(row) for row in await cursor.fetchall()]
 
 
-def _missing(row: Mapping[str, Any]) -> MissingText:
-    return MissingText(bytes(row["fingerprint"]), model_input(row["embedded_title"], row["text"]))
-
-
-async def to_renew(connection: Connection, project_id: int, run_id: int, after: bytes, limit: int) -> list[MissingText]:
-    """List texts that the run has not embedded anew yet, by fingerprint."""
-    cursor = await connection.execute(
+async def not_renewed(connection: Connection, project_id: int, run_id: int) -> list[bytes]:
+    """Return the fingerprints, in order, of all texts that the run has not embedded anew yet."""
+    return await _fingerprints(
+        connection,
         f"""
-        SELECT DISTINCT ON (t.fingerprint) t.fingerprint, t.embedded_title, t.text
-        FROM ({NEXT_CONTENTS}) n JOIN contents t ON t.id = n.content_id
-        WHERE t.fingerprint > %(after)s AND NOT EXISTS (
+        SELECT DISTINCT t.fingerprint FROM ({NEXT_CONTENTS}) n JOIN contents t ON t.id = n.content_id
+        WHERE t.fingerprint IS NOT NULL AND NOT EXISTS (
             SELECT FROM staged_vectors s WHERE s.run_id = %(run)s AND s.fingerprint = t.fingerprint
         )
-        ORDER BY t.fingerprint, t.id LIMIT %(limit)s
+        ORDER BY 1
         """,
-        {"run": run_id, "project": project_id, "after": after, "limit": limit},
+        {"run": run_id, "project": project_id},
     )
-    return [_missing(row) for row in await cursor.fetchall()]
+
+
+async def _fingerprints(connection: Connection, query: LiteralString, parameters: Mapping[str, int]) -> list[bytes]:
+    async with connection.cursor(row_factory=tuple_row, binary=True) as cursor:
+        await cursor.execute(query, parameters)
+        return [fingerprint async for (fingerprint,) in cursor]
+
+
+async def texts(connection: Connection, project_id: int, fingerprints: Sequence[bytes]) -> list[MissingText]:
+    """Return the texts behind fingerprints, by fingerprint."""
+    cursor = await connection.execute(
+        """
+        SELECT DISTINCT ON (fingerprint) fingerprint, embedded_title, text FROM contents
+        WHERE project_id = %s AND fingerprint = ANY(%s) ORDER BY fingerprint, id
+        """,
+        (project_id, list(fingerprints)),
+    )
+    return [
+        MissingText(bytes(row["fingerprint"]), model_input(row["embedded_title"], row["text"]))
+        for row in await cursor.fetchall()
+    ]
 
 
 async def stage_vectors(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.ingest import changes
 from services.ingest.changes import Changes, Hint, LiveFile
 from services.ingest.discovery import DiscoverySettings
+from services.ingest.gitindex import git_blob_id
+from tests.support.gitindexes import entry, write_git_index
 
 SETTINGS = DiscoverySettings()
 OLD_NS = 1_600_000_000_123_456_789
@@ -122,3 +126,101 @@ def test_edits_since_reading_are_counted(root: Path) -> None:
     (root / "a.py").write_text("A = 2\n")
     (root / "b.md").unlink()
     assert changes.count_edited(root, hints) == 2
+
+
+def touched(root: Path) -> tuple[dict[str, LiveFile], dict[str, Hint]]:
+    """Give every file another time, and have git look at them again; the hints are those from before."""
+    live, hints = known(root)
+    hints = {
+        path: dataclasses.replace(hint, git_blob=git_blob_id((root / path).read_bytes()))
+        for path, hint in hints.items()
+    }
+    for path in live:
+        os.utime(root / path, ns=(OLD_NS + 5, OLD_NS + 5))
+    write_git_index(root, [entry(root, path) for path in live])
+    return live, hints
+
+
+def test_the_hint_of_a_file_that_is_read_has_the_id_that_git_gives_its_content(root: Path) -> None:
+    found = changes.compare(root, SETTINGS, None, {}, {}, never)
+    read = {one.path: one.hint.git_blob for one in changes.read_candidates(root, SETTINGS, found, {}, {}, never)}
+    assert read == {"a.py": git_blob_id(b"A = 1\n"), "b.md": git_blob_id(b"# B\n")}
+
+
+def test_touched_files_that_git_finds_clean_are_not_read_and_their_hints_renewed(root: Path) -> None:
+    live, hints = touched(root)
+    found, candidates = run(root, live, hints)
+    assert (candidates, found.read, found.unchanged, found.vouched) == ([], 0, 2, 2)
+    assert found.hints == {path: dataclasses.replace(hint, mtime_ns=OLD_NS + 5) for path, hint in hints.items()}
+    again, _ = run(root, live, found.hints)
+    assert (again.read, again.unchanged, again.vouched, again.hints) == (0, 2, 0, {})
+
+
+def test_a_file_whose_time_was_too_young_to_be_kept_is_not_read_again_when_git_finds_it_clean(root: Path) -> None:
+    live, hints = touched(root)
+    hints = {path: dataclasses.replace(hint, mtime_ns=-1) for path, hint in hints.items()}
+    found, _ = run(root, live, hints)
+    assert (found.read, found.vouched) == (0, 2)
+
+
+def test_a_change_that_git_has_taken_over_is_read(root: Path) -> None:
+    live, hints = touched(root)
+    (root / "a.py").write_text("A = 2\n")
+    os.utime(root / "a.py", ns=(OLD_NS + 9, OLD_NS + 9))
+    write_git_index(root, [entry(root, path) for path in live])
+    found, candidates = run(root, live, hints)
+    assert (candidates, found.read, found.vouched) == (["a.py"], 1, 1)
+
+
+def test_a_change_that_git_has_not_seen_is_read(root: Path) -> None:
+    live, hints = touched(root)
+    (root / "a.py").write_text("A = 2\n")
+    found, candidates = run(root, live, hints)
+    assert (candidates, found.read, found.vouched) == (["a.py"], 1, 1)
+
+
+def test_content_that_git_converts_is_read(root: Path) -> None:
+    live, hints = touched(root)
+    (root / "b.md").write_bytes(b"# B\r\n")
+    os.utime(root / "b.md", ns=(OLD_NS + 5, OLD_NS + 5))
+    # With core.autocrlf git keeps the id of the content with LF, and the size of the file.
+    write_git_index(root, [entry(root, "a.py"), entry(root, "b.md", blob=git_blob_id(b"# B\n"))])
+    found, candidates = run(root, live, hints)
+    assert (candidates, found.read, found.vouched) == (["b.md"], 1, 1)
+
+
+def test_a_vouched_file_that_was_skipped_for_its_content_stays_skipped(root: Path) -> None:
+    live, hints = touched(root)
+    del live["a.py"]
+    hints["a.py"] = dataclasses.replace(hints["a.py"], skip=("minified", "why"))
+    found, candidates = run(root, live, hints)
+    assert (candidates, found.read, found.vouched) == ([], 0, 2)
+    assert ("a.py", "minified") in [(one.path, one.reason.value) for one in found.skipped]
+    assert found.hints["a.py"].skip == ("minified", "why")
+
+
+def test_verify_reads_whatever_git_says(root: Path) -> None:
+    live, hints = touched(root)
+    found = changes.compare(root, SETTINGS, None, live, hints, lambda path: True)
+    assert ([one.path for one in found.to_read], found.vouched) == (["a.py", "b.md"], 0)
+
+
+def test_hints_of_a_release_that_knew_no_blob_ids_are_read_once(root: Path) -> None:
+    live, hints = touched(root)
+    hints = {path: dataclasses.replace(hint, git_blob=None) for path, hint in hints.items()}
+    found, _ = run(root, live, hints)
+    assert (found.read, found.vouched) == (2, 0)
+    assert {hint.git_blob for hint in found.hints.values()} == {git_blob_id(b"A = 1\n"), git_blob_id(b"# B\n")}
+
+
+def test_where_hints_fit_the_index_is_not_opened(root: Path) -> None:
+    (root / ".git").mkdir()
+    (root / ".git" / "index").write_bytes(b"damaged")
+    live, hints = known(root)
+    with capture_logs() as logs:
+        run(root, live, hints)
+        assert logs == []
+        os.utime(root / "a.py", ns=(OLD_NS + 5, OLD_NS + 5))
+        hints = {path: dataclasses.replace(hint, git_blob=bytes(20)) for path, hint in hints.items()}
+        assert run(root, live, hints)[0].read == 1
+    assert [one["event"] for one in logs] == ["git's index is ignored"]

@@ -22,6 +22,9 @@ ALTER TABLE file_hints ADD COLUMN git_blob bytea;
 ALTER TABLE staged_files ADD COLUMN complete boolean NOT NULL DEFAULT false;
 ALTER TABLE operations ADD COLUMN staged_pipeline bytea;
 
+-- Whether a content lives is asked for each content that a run adds or ends.
+CREATE INDEX chunks_live_content ON chunks (content_id) WHERE died IS NULL;
+
 -- Since when no content has the vector's text; NULL while one has.
 ALTER TABLE vectors ADD COLUMN unused_since timestamptz;
 CREATE INDEX vectors_unused ON vectors (unused_since) WHERE unused_since IS NOT NULL;

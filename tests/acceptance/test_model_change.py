@@ -1,0 +1,133 @@
+"""G11: another model is built beside the live generation, which serves until the flip; the way back embeds nothing."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import grpc
+import pytest
+from undercroft.search.v1 import search_service_pb2
+
+from tests.support.appliance import MODEL, MODELS, Appliance
+from tests.support.models import make_projected_model
+
+OTHER = "projected-256"
+FILES = 30
+
+
+@pytest.fixture(scope="module")
+def other_model(appliance: Appliance) -> str:
+    make_projected_model(MODELS / MODEL, appliance.home / "models" / OTHER, dimensions=256)
+    return OTHER
+
+
+@pytest.fixture
+def project(appliance: Appliance, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-")
+    folder = tmp_path / "code"
+    folder.mkdir()
+    for number in range(FILES):
+        body = f'def handler_{number}(request):\n    """Answer request {number} of {name}."""\n    return request\n'
+        (folder / f"handler_{number}.py").write_text(body)
+    appliance.create_project(name, [folder])
+    appliance.index(name)
+    return name
+
+
+class Reader(threading.Thread):
+    """Asks without pause, and notes which generation answered with how many hits."""
+
+    def __init__(self, appliance: Appliance, project: str) -> None:
+        super().__init__()
+        self._appliance, self._project = appliance, project
+        self._ended = threading.Event()
+        self.answers: list[tuple[int, int]] = []
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            request = search_service_pb2.SearchRequest(
+                query="answer a request", projects=[f"projects/{self._project}"], preset="dense", page_size=100
+            )
+            try:
+                response = self._appliance.client.search.Search(request, timeout=60)
+            except grpc.RpcError as error:
+                self.failures.append(f"{error.code()}: {error.details()}")
+                continue
+            self.answers.append((response.snapshots[0].generation, len(response.hits)))
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def dimensions_of(appliance: Appliance, project: str) -> set[tuple[int, int]]:
+    """Return (length of the vectors, length that the generation says) of what is live."""
+    with appliance.connect_database() as database:
+        return set(
+            database.execute(
+                """
+                SELECT vector_dims(v.embedding), g.model_dimensions
+                FROM chunks c JOIN projects p ON p.id = c.project_id AND p.name = %s
+                JOIN generations g ON g.project_id = p.id AND g.number = p.generation
+                JOIN contents t ON t.id = c.content_id JOIN vectors v ON v.fingerprint = t.fingerprint
+                WHERE c.died IS NULL
+                """,
+                (project,),
+            ).fetchall()
+        )
+
+
+def ranking(appliance: Appliance, project: str) -> list[tuple[str, float]]:
+    response = appliance.search("answer a request", project, preset="dense", page_size=100)
+    return [(hit.chunk_key, hit.score) for hit in response.hits]
+
+
+def test_a_model_is_changed_beside_the_live_generation_and_back_from_the_cache(
+    appliance: Appliance, project: str, other_model: str
+) -> None:
+    before = ranking(appliance, project)
+    first = appliance.status(project).snapshot.generation
+    appliance.update_project(project, embedding_model=other_model)
+    assert ranking(appliance, project) == before, "the old generation serves until the next run publishes"
+    reader = Reader(appliance, project)
+    reader.start()
+    report = appliance.index(project)
+    reader.end()
+    assert report.published
+    assert report.embeddings.embedded == FILES
+    assert f"changed from {MODEL} to {other_model}" in report.renewal_reason
+    assert not reader.failures
+    assert reader.answers
+    # Each answer is whole, and of the generation before or the one after.
+    assert {hits for _, hits in reader.answers} == {FILES}
+    generations = [generation for generation, _ in reader.answers]
+    assert set(generations) <= {first, report.generation}
+    assert generations == sorted(generations)
+    assert dimensions_of(appliance, project) == {(256, 256)}
+    assert ranking(appliance, project) != before
+
+    appliance.update_project(project, embedding_model=MODEL)
+    back = appliance.index(project)
+    assert back.published
+    assert (back.embeddings.embedded, back.embeddings.cache_hits) == (0, FILES)
+    assert ranking(appliance, project) == before
+    assert dimensions_of(appliance, project) == {(384, 384)}
+
+
+def test_a_model_that_goes_away_keeps_the_live_generation(
+    appliance: Appliance, project: str, other_model: str, tmp_path: Path
+) -> None:
+    before = ranking(appliance, project)
+    vanishing = appliance.home / "models" / "vanishing"
+    shutil.copytree(appliance.home / "models" / other_model, vanishing)
+    appliance.update_project(project, embedding_model="vanishing")
+    shutil.rmtree(vanishing)
+    operation = appliance.start_index(project)
+    with pytest.raises(AssertionError, match="MODEL_CHANGE_NOT_POSSIBLE"):
+        appliance.wait(operation)
+    assert ranking(appliance, project) == before
+    appliance.update_project(project, embedding_model=MODEL)
+    assert appliance.index(project).embeddings.embedded == 0
