@@ -250,25 +250,22 @@ def _measurement(
 def fill_vectors(appliance: Appliance) -> int:
     """Put a random unit vector into the cache for every text of the project, and return how many.
 
-    A run that gets as far as embedding has stored all texts with their fingerprints; it is cancelled there.
+    A run that gets as far as embedding has stored all texts with their fingerprints; it is cancelled there, and drops
+    them.
     """
     operation = appliance.start_index(PROJECT)
     for update in appliance.client.index.WatchIndexRun(index_service_pb2.WatchIndexRunRequest(operation=operation)):
         if update.report.stage == index_run_pb2.INDEX_STAGE_EMBED:
             break
-    appliance.client.operations.CancelOperation(operations_pb2.CancelOperationRequest(name=operation))
-    appliance.client.operations.WaitOperation(operations_pb2.WaitOperationRequest(name=operation), timeout=600)
     model = appliance.client.models.GetModel(model_service_pb2.GetModelRequest(name=MODEL))
     with appliance.connect_database() as connection:
-        wanted = connection.execute(
-            """
-            SELECT DISTINCT c.fingerprint FROM contents c
-            WHERE c.fingerprint IS NOT NULL
-              AND NOT EXISTS (SELECT FROM vectors v WHERE v.fingerprint = c.fingerprint)
-            ORDER BY 1
-            """
-        ).fetchall()
-        fingerprints = [bytes(row[0]) for row in wanted]
+        texts = "SELECT DISTINCT fingerprint FROM contents WHERE fingerprint IS NOT NULL"
+        wanted = {bytes(row[0]) for row in connection.execute(texts)}
+        connection.commit()
+        appliance.client.operations.CancelOperation(operations_pb2.CancelOperationRequest(name=operation))
+        appliance.client.operations.WaitOperation(operations_pb2.WaitOperationRequest(name=operation), timeout=600)
+        embedded = {bytes(row[0]) for row in connection.execute("SELECT fingerprint FROM vectors")}
+        fingerprints = sorted(wanted - embedded)
         source = np.random.default_rng(20)
         columns = "fingerprint, model_digest, embedding"
         with connection.cursor().copy(f"COPY vectors ({columns}) FROM STDIN (FORMAT binary)") as copy:
