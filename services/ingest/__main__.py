@@ -25,6 +25,7 @@ from services.core.pages import PageTokens, load_key
 from services.core.sidecars import Volume
 from services.core.telemetry import configure_logging
 from services.ingest.caching import EmbeddingCache
+from services.ingest.declaring import Declarations
 from services.ingest.embedder import Embedder
 from services.ingest.embedding import EmbedSettings
 from services.ingest.evidence import EvidenceSink
@@ -71,7 +72,7 @@ async def main() -> None:
             builder=builder,
             pipeline=pipeline,
             data_dir=settings.data_dir,
-            wheels_dir=settings.wheels_dir,
+            declarations=Declarations(settings.wheels_dir),
             unpacked_dir=unpacked,
             embed=EmbedSettings(settings.embed_batch_texts, settings.embed_concurrency),
         )

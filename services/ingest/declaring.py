@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.core.errors import UndercroftError
-from services.ingest.dependencies.manifests import declared
+from services.ingest.dependencies.manifests import Declared, declared, is_current
 from services.ingest.dependencies.wheels import resolve
 from services.ingest.projects import Source
 
@@ -24,34 +24,51 @@ class Dependencies:
     is_complete: bool = True
 
 
-def find_dependencies(own: Sequence[Source], wheels_dir: Path | None) -> Dependencies:
-    """Read what folders of the project's own declare, and look for it. Nothing of it is imported or run."""
-    found = Dependencies()
-    if wheels_dir is None:
-        found.is_complete = False
-        found.warnings.append("dependencies are not indexed: the ingest service has no wheel directory")
-        return found
-    # A package that is a source of its own is not looked for.
-    taken = {name for source in own for name in (source.name, source.package)}
-    for source in own:
-        try:
-            wanted = declared(source.root)
-            resolution = resolve(wanted, wheels_dir)
-        except UndercroftError as error:
+class Declarations:
+    """Looks for what sources declare. Files that are as they were are not read again (G5)."""
+
+    def __init__(self, wheels_dir: Path | None) -> None:
+        self._wheels_dir = wheels_dir
+        self._read: dict[int, Declared] = {}
+
+    def find(self, own: Sequence[Source]) -> Dependencies:
+        """Return what folders of the project's own declare. Nothing of it is imported or run."""
+        found = Dependencies()
+        if self._wheels_dir is None:
             found.is_complete = False
-            found.warnings.append(f"dependencies of {source.name} are not looked for: {error.message}")
-            continue
-        found.warnings += [f"{source.name}: {problem.path}: {problem.detail}" for problem in wanted.problems]
-        found.warnings += [
-            f"{source.name}: the dependency {one.dependency.name} is not indexed: {one.reason}"
-            for one in resolution.missing
-            if one.dependency.name not in taken
-        ]
-        for one in resolution.found:
-            name = one.dependency.name
-            if name in taken:
+            found.warnings.append("dependencies are not indexed: the ingest service has no wheel directory")
+            return found
+        # A package that is a source of its own is not looked for.
+        taken = {name for source in own for name in (source.name, source.package)}
+        for source in own:
+            try:
+                wanted = self._declared(source)
+                resolution = resolve(wanted, self._wheels_dir)
+            except UndercroftError as error:
+                found.is_complete = False
+                found.warnings.append(f"dependencies of {source.name} are not looked for: {error.message}")
                 continue
-            before = found.archives.setdefault(name, one.path)
-            if before != one.path:
-                found.warnings.append(f"{source.name}: {name} is indexed from {before.name}, not from {one.path.name}")
-    return found
+            found.is_complete &= wanted.is_complete and not resolution.unread
+            found.warnings += [f"{source.name}: {problem.path}: {problem.detail}" for problem in wanted.problems]
+            found.warnings += [f"the wheel directory: {one}" for one in resolution.unread]
+            found.warnings += [
+                f"{source.name}: the dependency {one.dependency.name} is not indexed: {one.reason}"
+                for one in resolution.missing
+                if one.dependency.name not in taken
+            ]
+            for one in resolution.found:
+                name = one.dependency.name
+                if name in taken:
+                    continue
+                first = found.archives.setdefault(name, one.path)
+                if first != one.path:
+                    found.warnings.append(
+                        f"{source.name}: {name} is indexed from {first.name}, not from {one.path.name}"
+                    )
+        return found
+
+    def _declared(self, source: Source) -> Declared:
+        known = self._read.get(source.id)
+        if known is None or not is_current(source.root, known.files):
+            known = self._read[source.id] = declared(source.root)
+        return known

@@ -30,7 +30,7 @@ from services.core.errors import (
 from services.core.lexical import FORMAT as LEXICAL_FORMAT
 from services.ingest import changes
 from services.ingest.changes import Candidate
-from services.ingest.declaring import Dependencies, find_dependencies
+from services.ingest.declaring import Declarations, Dependencies
 from services.ingest.dependencies.archives import ArchiveLimits
 from services.ingest.embedder import Embedder, EmbeddingModel
 from services.ingest.embedding import Embedding, EmbedSettings, Wanted
@@ -78,8 +78,7 @@ class Workshop:
     builder: SidecarBuilder
     pipeline: Pipeline
     data_dir: Path | None
-    # The wheels and sdists of dependencies; None where there are none.
-    wheels_dir: Path | None
+    declarations: Declarations
     # Local disk for what archives hold while a run reads it.
     unpacked_dir: Path
     embed: EmbedSettings
@@ -176,7 +175,7 @@ class IndexRun:
         wanted = Dependencies()
         if project.index_dependencies:
             own = [source for source in sources if source.kind == FOLDER]
-            wanted = await asyncio.to_thread(find_dependencies, own, self._shop.wheels_dir)
+            wanted = await asyncio.to_thread(self._shop.declarations.find, own)
         self.report.warnings += wanted.warnings
         async with self._shop.database.transaction() as connection:
             await operations.hold(connection, self._claim)
@@ -243,10 +242,14 @@ class IndexRun:
                 )
             else:
                 root = opened.root
+                discovery = self._shop.pipeline.discovery
+                if archive is not None:
+                    # What an archive ships is its content, whatever its .gitignore says of a checkout.
+                    discovery = replace(discovery, honour_gitignore=False)
                 compared = await asyncio.to_thread(
                     changes.compare,
                     root,
-                    self._shop.pipeline.discovery,
+                    discovery,
                     self._shop.data_dir,
                     live,
                     known,

@@ -19,6 +19,7 @@ MAX_MANIFEST_BYTES = 1024 * 1024
 MAX_LOCK_BYTES = 16 * 1024 * 1024
 _MAX_SHOWN_CHARS = 80
 _CREDENTIALS = re.compile(r"//[^/\s]*@")
+_PASSING = (SkipReason.UNREADABLE, SkipReason.UNSTABLE)  # another run may read the file
 _WHY_UNREAD = {
     SkipReason.VANISHED: "there is no such file",
     SkipReason.LINK: "it is a link, and links are not followed",
@@ -81,10 +82,16 @@ class Findings:
     own: set[str] = field(default_factory=set)  # names of the project itself and of its workspace
     problems: dict[Problem, None] = field(default_factory=dict)
     files: dict[str, Manifest] = field(default_factory=dict)
+    is_complete: bool = True  # no file was given up as a whole although it may well declare something
 
     def problem(self, path: str, detail: str) -> None:
         """Report what does not count, once."""
         self.problems[Problem(shown(path, len(path)), detail)] = None
+
+    def give_up(self, path: str, detail: str) -> None:
+        """Report a whole file that is there, but could not be read or parsed this time."""
+        self.problem(path, detail)
+        self.is_complete = False
 
     def want(self, name: str, specifier: SpecifierSet, path: str) -> None:
         """Note a range."""
@@ -114,13 +121,14 @@ class Findings:
         except ValueError:  # a name that no file can have
             body = Skipped(path, SkipReason.VANISHED)
         if isinstance(body, Skipped):
-            self.problem(path, f"cannot be read: {_WHY_UNREAD.get(body.reason, body.detail)}")
+            report = self.give_up if body.reason in _PASSING else self.problem
+            report(path, f"cannot be read: {_WHY_UNREAD.get(body.reason, body.detail)}")
             return None
         encoding = "utf-16" if body.data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
         try:
             return body.data.decode(encoding)
         except UnicodeDecodeError as error:
-            self.problem(path, f"is no {encoding.removesuffix('-sig')} text: {error.reason} at byte {error.start}")
+            self.give_up(path, f"is no {encoding.removesuffix('-sig')} text: {error.reason} at byte {error.start}")
             return None
 
     def toml(self, path: str, *, max_bytes: int = MAX_MANIFEST_BYTES) -> dict[str, object] | None:
@@ -131,9 +139,9 @@ class Findings:
         try:
             return tomllib.loads(text)
         except ValueError as error:
-            self.problem(path, f"is no TOML: {shown(str(error))}")
+            self.give_up(path, f"is no TOML: {shown(str(error))}")
         except RecursionError:
-            self.problem(path, "is nested too deeply")
+            self.give_up(path, "is nested too deeply")
         return None
 
 

@@ -84,6 +84,6 @@ def exclusion(names: Names) -> Skipped | None:
 
 
 def printable(names: Names) -> str:
-    """Join names as they can be stored and shown; bytes that are no UTF-8 appear as ``\\\\xNN``."""
+    """Join names as they can be stored and shown; bytes that are no UTF-8 appear as ``\\xNN``."""
     path = "/".join(names)
     return path if path.isascii() else path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

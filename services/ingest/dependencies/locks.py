@@ -57,7 +57,7 @@ def read_pylock(path: str, findings: Findings) -> None:
     try:
         lock = Pylock.from_dict(document)
     except (PylockValidationError, PylockUnsupportedVersionError, RecursionError) as error:
-        findings.problem(path, f"is no lock file of PEP 751: {shown(str(error))}")
+        findings.give_up(path, f"is no lock file of PEP 751: {shown(str(error))}")
         return
     packages: list[_Package] = []
     for package in lock.packages:
@@ -93,7 +93,7 @@ def read_pipfile(path: str, findings: Findings) -> None:
     try:
         document = table(json.loads(text))
     except (ValueError, RecursionError) as error:
-        findings.problem(path, f"is no JSON: {shown(str(error))}")
+        findings.give_up(path, f"is no JSON: {shown(str(error))}")
         return
     for category, packages in document.items():
         for name, value in {} if category.startswith("_") else table(packages).items():
@@ -195,7 +195,7 @@ def _read_graph(path: str, entry: _Entry, findings: Findings) -> None:
         return
     listed = document.get("package", [])
     if not isinstance(listed, list):
-        findings.problem(path, "has no list of packages")
+        findings.give_up(path, "has no list of packages")
     packages: list[_Package] = []
     for one in map(table, items(listed)):
         name = one.get("name")

@@ -43,6 +43,7 @@ class Declared:
     dependencies: tuple[Dependency, ...]  # sorted by name
     problems: tuple[Problem, ...]  # sorted by path
     files: tuple[Manifest, ...]  # every file that was looked at, sorted by path
+    is_complete: bool = True  # False: a whole file could not be read or parsed, so that more may be declared
 
 
 def declared(root: Path) -> Declared:
@@ -74,6 +75,7 @@ def declared(root: Path) -> Declared:
         dependencies,
         tuple(sorted(findings.problems, key=lambda problem: (problem.path, problem.detail))),
         tuple(findings.files[path] for path in sorted(findings.files)),
+        findings.is_complete,
     )
 
 
@@ -106,7 +108,7 @@ def _names(folder: Path, findings: Findings, path: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError as error:
-        findings.problem(path, f"cannot be listed: {error.strerror or type(error).__name__}")
+        findings.give_up(path, f"cannot be listed: {error.strerror or type(error).__name__}")
         return []
 
 

@@ -42,7 +42,7 @@ def read_setup_cfg(findings: Findings) -> list[str]:
     try:
         parser.read_string(text)
     except ConfigError as error:
-        findings.problem(SETUP_CFG, f"is no configuration file: {shown(str(error))}")
+        findings.give_up(SETUP_CFG, f"is no configuration file: {shown(str(error))}")
         return []
     findings.claim(parser.get("metadata", "name", fallback=None))
     values = {"install_requires": parser.get("options", "install_requires", fallback="")}

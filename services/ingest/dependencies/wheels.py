@@ -29,7 +29,7 @@ class Resolved:
 
     dependency: Dependency
     version: Version
-    path: Path  # absolute, without links
+    path: Path  # absolute; its folder has no links, and it is none itself or one that stays in the directory
     is_wheel: bool
 
 
@@ -80,7 +80,7 @@ def resolve(declared: Declared, directory: Path) -> Resolution:
 
 
 def find(directory: Path, file_name: str) -> Path:
-    """Return the absolute path, without links, of a wheel or sdist of the directory.
+    """Return the absolute path of a wheel or sdist of the directory, as ``Resolved.path``.
 
     Raises ``InvalidArgument`` for what is no plain file name of a wheel or sdist, and for a link out of the directory;
     ``NotFound`` if it is not there; ``NotReady`` if the directory cannot be listed.
@@ -95,7 +95,7 @@ def find(directory: Path, file_name: str) -> Path:
     real = _real(directory)
     by_name, _ = _by_name(real, lambda name: project_part(name) == distribution.name)
     files = by_name.get(distribution.name, [])
-    named = [file for file in files if file.distribution.file_name == file_name]
+    named = sorted((file for file in files if file.distribution.file_name == file_name), key=_preference)
     if not named:
         raise NotFound(
             f"The wheel directory has no {file_name}, but {_inventory(distribution.name, files)}.",
@@ -171,13 +171,17 @@ def _version(file: _File) -> Version:
 
 
 def _inside(real: Path, file: _File) -> Path | None:
-    """Return where a file really lies; None where that is outside of the directory or no regular file."""
+    """Return the path of a file; None where it is no regular file, or leads out of the directory.
+
+    A link keeps its own name: what it points at may well be named by a digest.
+    """
+    path = real / file.path
     try:
-        path = (real / file.path).resolve(strict=True)
-        is_file = stat.S_ISREG(path.stat().st_mode)
+        target = path.resolve(strict=True)
+        is_file = stat.S_ISREG(target.stat().st_mode)
     except (OSError, RuntimeError):
         return None
-    return path if is_file and path.is_relative_to(real) else None
+    return path if is_file and target.is_relative_to(real) else None
 
 
 def _inventory(name: str, files: Iterable[_File]) -> str:

@@ -14,7 +14,7 @@ from services.ingest.extraction.text import extract_text
 __all__ = ["EXTRACTION_VERSION", "extract", "language_of"]
 
 # Raise when the same file gives other chunks, symbols or references; the next run then extracts everything anew.
-EXTRACTION_VERSION = 1
+EXTRACTION_VERSION = 2
 
 
 def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, budget_tokens: int) -> Extraction:

@@ -43,6 +43,9 @@ _BY_SUFFIX = {
     "patch": "diff",
 }
 _BY_NAME = {
+    # Of Python packages: fields, then a description, which is Markdown or close to it.
+    "metadata": "markdown",
+    "pkg-info": "markdown",
     "makefile": "make",
     "gnumakefile": "make",
     "dockerfile": "dockerfile",

@@ -34,7 +34,7 @@ def test_everything_that_is_created_is_closed_to_others(tmp_path: Path) -> None:
     finally:
         os.umask(previous)
     created = [home.root.parent.parent, home.root.parent, home.root, *home.root.iterdir()]
-    assert len(created) == 3 + 8
+    assert len(created) == 3 + 9
     assert {_mode(path) & 0o077 for path in created} == {0}
 
 
