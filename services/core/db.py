@@ -140,8 +140,8 @@ def _engine(url: str) -> sqlalchemy.Engine:
     return sqlalchemy.create_engine("postgresql+psycopg://", creator=connect, poolclass=sqlalchemy.NullPool)
 
 
-def migrate(url: str) -> None:
-    """Bring the schema of the database up to this release, one migrator at a time.
+def migrate(url: str, revision: str = "head") -> None:
+    """Bring the schema of the database up to this release, or to an earlier revision, one migrator at a time.
 
     A schema of a later release is refused (NotReady): it is never misread and never touched.
     """
@@ -153,7 +153,7 @@ def migrate(url: str) -> None:
         try:
             _refuse_later_schema(config, _revision(connection))
             config.attributes["connection"] = connection
-            alembic.command.upgrade(config, "head")
+            alembic.command.upgrade(config, revision)
             connection.commit()
         finally:
             connection.rollback()

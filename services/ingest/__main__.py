@@ -27,19 +27,19 @@ from services.core.telemetry import configure_logging
 from services.ingest.caching import EmbeddingCache
 from services.ingest.declaring import Declarations
 from services.ingest.embedder import Embedder
-from services.ingest.embedding import EmbedSettings
 from services.ingest.evidence import EvidenceSink
 from services.ingest.extracting import Extracting
 from services.ingest.housekeeping import Housekeeper
 from services.ingest.observing import Observer
 from services.ingest.pipeline import load_pipeline
 from services.ingest.repairing import Repairs
-from services.ingest.run import Workshop
 from services.ingest.runner import Runner
 from services.ingest.server import IndexServicer, OperationsServicer, ProjectServicer
 from services.ingest.service import IngestService
 from services.ingest.settings import IngestSettings
 from services.ingest.sidecars import SidecarBuilder
+from services.ingest.stages.context import EmbedSettings, Workshop
+from services.ingest.sweeping import Sweeper
 
 
 async def main() -> None:
@@ -76,15 +76,14 @@ async def main() -> None:
             unpacked_dir=unpacked,
             embed=EmbedSettings(settings.embed_batch_texts, settings.embed_concurrency),
         )
+        sweeper = Sweeper(database, volume, retention_s=settings.retention_s, orphan_grace_s=settings.orphan_grace_s)
         runner = Runner(
             workshop,
             url,
-            volume,
+            sweeper,
             notifications,
             concurrency=settings.run_concurrency,
             poll_s=settings.poll_s,
-            retention_s=settings.retention_s,
-            orphan_grace_s=settings.orphan_grace_s,
         )
         service = IngestService(
             database,
@@ -100,6 +99,7 @@ async def main() -> None:
         housekeeper = Housekeeper(
             database,
             repairs,
+            sweeper,
             interval_s=settings.housekeeping_interval_s,
             verify_interval_s=settings.verify_interval_s,
             cache_retention_s=settings.cache_retention_s,

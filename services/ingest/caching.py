@@ -6,6 +6,7 @@ The cache belongs to no project: whoever may handle it handles the vectors of al
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -75,10 +76,10 @@ class EmbeddingCache:
             writer = Writer(Header(_FORMAT, f"undercroft {importlib.metadata.version('undercroft')}", models))
             yield writer.head()
             for index, model in enumerate(models):
-                after, limit = b"", block_rows(model.dimensions)
-                while block := await rows.read_block(connection, index, model, after, limit):
-                    yield await asyncio.to_thread(writer.block, block)
-                    after = block.last
+                blocks = rows.read_blocks(connection, index, model, block_rows(model.dimensions))
+                async with contextlib.aclosing(blocks):
+                    async for block in blocks:
+                        yield await asyncio.to_thread(writer.block, block)
             yield writer.tail()
 
     async def take_in(self, parts: AsyncIterator[bytes]) -> Imported:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.core.errors import UndercroftError
+from services.ingest.clocks import is_racy
 from services.ingest.dependencies.manifests import Declared, declared, is_current
 from services.ingest.dependencies.wheels import resolve
 from services.ingest.projects import Source
@@ -70,5 +72,11 @@ class Declarations:
     def _declared(self, source: Source) -> Declared:
         known = self._read.get(source.id)
         if known is None or not is_current(source.root, known.files):
-            known = self._read[source.id] = declared(source.root)
+            read_ns = time.time_ns()
+            known = declared(source.root)
+            # A file that was written a moment ago may change again and show the same time.
+            if any(is_racy(file.mtime_ns, read_ns) for file in known.files):
+                self._read.pop(source.id, None)
+            else:
+                self._read[source.id] = known
         return known

@@ -1,4 +1,4 @@
-"""What the service does by itself: repair at its start, and from time to time verify projects and prune the cache."""
+"""What the service does by itself: repair at its start; from time to time verify projects, sweep, prune the cache."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from services.core.errors import UndercroftError
 from services.ingest.caching import keep_house
 from services.ingest.repairing import Repairs
 from services.ingest.store import operations, projects
+from services.ingest.sweeping import Sweeper
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +26,7 @@ class Housekeeper:
         self,
         database: Database,
         repairs: Repairs,
+        sweeper: Sweeper,
         *,
         interval_s: float,
         verify_interval_s: float,
@@ -32,6 +34,7 @@ class Housekeeper:
     ) -> None:
         self._database = database
         self._repairs = repairs
+        self._sweeper = sweeper
         self._interval_s = interval_s
         self._verify_interval_s = verify_interval_s
         self._cache_retention_s = cache_retention_s
@@ -52,6 +55,7 @@ class Housekeeper:
         while True:
             if self._verify_interval_s:
                 await self._attempt("verify", self._queue_verifies())
+            await self._attempt("sweep", self._sweeper.sweep_all())
             await self._attempt("prune", self._prune())
             await asyncio.sleep(self._interval_s)
 

@@ -18,11 +18,12 @@ import structlog
 
 from services.core.errors import Unavailable, UndercroftError
 from services.core.notifications import Notifications
-from services.core.sidecars import Volume
 from services.ingest.reports import RunReport, failure
-from services.ingest.run import Cancelled, IndexRun, Workshop
-from services.ingest.store import operations, sweep
+from services.ingest.run import Cancelled, IndexRun
+from services.ingest.stages.context import Workshop
+from services.ingest.store import operations
 from services.ingest.store.operations import Claim
+from services.ingest.sweeping import Sweeper
 
 log = structlog.get_logger(__name__)
 
@@ -39,23 +40,18 @@ class Runner:
         self,
         workshop: Workshop,
         url: str,
-        volume: Volume,
+        sweeper: Sweeper,
         notifications: Notifications,
         *,
         concurrency: int,
         poll_s: float,
-        retention_s: float,
-        orphan_grace_s: float,
     ) -> None:
         self._shop = workshop
         self._url = url
-        self._volume = volume
+        self._sweeper = sweeper
         self._notifications = notifications
         self._concurrency = concurrency
         self._poll_s = poll_s
-        self._retention_s = retention_s
-        # Files that a running publish has written and not yet pointed at are younger than this.
-        self._orphan_grace_s = orphan_grace_s
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
 
     @contextlib.asynccontextmanager
@@ -123,18 +119,7 @@ class Runner:
             await operations.end(connection, claim, state, report.to_json(), error)
         log.info("run ended", state=state, generation=report.generation, published=report.published)
         if report.published:
-            await self._sweep(claim)
-
-    async def _sweep(self, claim: Claim) -> None:
-        project_id = claim.operation.project_id
-        async with self._shop.database.transaction() as connection:
-            await operations.hold(connection, claim)
-            oldest = await sweep.oldest_kept(connection, project_id, self._retention_s)
-            swept = await sweep.sweep(connection, project_id, oldest)
-            referenced = await sweep.referenced_sidecars(connection)
-        removed = await asyncio.to_thread(self._volume.collect, referenced, self._orphan_grace_s)
-        if swept or removed:
-            log.info("swept", rows=swept, files=len(removed), oldest_generation=oldest)
+            await self._sweeper.sweep(claim.operation.project_id)
 
 
 class _Progress:

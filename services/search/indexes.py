@@ -92,6 +92,8 @@ class Indexes:
         self._repair = repair
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
         self._open: dict[int, OrderedDict[int, OpenGeneration]] = {}
+        # When a generation was last asked for.
+        self._used: dict[tuple[int, int], float] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._repairs: set[asyncio.Task[None]] = set()
         self._repair_again: dict[int, float] = {}
@@ -119,6 +121,7 @@ class Indexes:
         if generations is None or generation not in generations:
             return None
         generations.move_to_end(generation)
+        self._used[project_id, generation] = time.monotonic()
         return generations[generation]
 
     @staticmethod
@@ -148,9 +151,9 @@ class Indexes:
             generations = self._open.setdefault(project_id, OrderedDict())
             generations[generation] = opened
             generations.move_to_end(generation)
+            self._used[project_id, generation] = time.monotonic()
             while len(generations) > _OPEN_PER_PROJECT:
-                _, closed = generations.popitem(last=False)
-                await asyncio.to_thread(shutil.rmtree, self._folder(project_id, closed.number), ignore_errors=True)
+                await self._close(project_id, next(iter(generations)))
         if self._is_broken(opened):
             self._ask_for_repair(project_id)
         return opened
@@ -255,12 +258,30 @@ class Indexes:
 
     async def _close_deleted(self, live: set[int]) -> None:
         for project_id in self._open.keys() - live:
-            del self._open[project_id]
+            for number in self._open.pop(project_id):
+                self._used.pop((project_id, number), None)
             await asyncio.to_thread(shutil.rmtree, self._local / str(project_id), ignore_errors=True)
+
+    async def _close(self, project_id: int, generation: int) -> None:
+        """Close a generation. A query that holds it goes on with what it has opened."""
+        del self._open[project_id][generation]
+        self._used.pop((project_id, generation), None)
+        await asyncio.to_thread(shutil.rmtree, self._folder(project_id, generation), ignore_errors=True)
+
+    async def _close_idle(self) -> None:
+        """Close superseded generations that nobody asked for during a lease, so that they can be swept."""
+        horizon = time.monotonic() - self._lease_s
+        for project_id, opened in list(self._open.items()):
+            idle = [number for number in opened if number < max(opened) and self._used[project_id, number] < horizon]
+            for number in idle:
+                async with self._locks.setdefault(project_id, asyncio.Lock()):
+                    if number in self._open.get(project_id, ()):
+                        await self._close(project_id, number)
 
     async def _renew_leases(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / 3)
+            await self._close_idle()
             held = tuple((project_id, number) for project_id, opened in self._open.items() for number in opened)
             try:
                 await self._lease(held)

@@ -27,7 +27,7 @@ async def spooled(
     NotReady when ``directory`` can't be written or would have less than ``reserve_bytes`` left.
     """
     try:
-        file = await asyncio.to_thread(_open, directory)
+        file = _open(directory)
     except OSError as error:
         raise _unwritable(error, directory) from error
     with file:

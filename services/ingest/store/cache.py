@@ -6,11 +6,13 @@ deleted passes over rows that somebody else has locked, so it waits for nobody a
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from psycopg.rows import tuple_row
 
 from services.core.db import Connection
 from services.core.errors import DataLoss
@@ -68,35 +70,27 @@ async def list_models(connection: Connection) -> list[CachedModel]:
     ]
 
 
-async def read_block(
-    connection: Connection, index: int, model: ModelVectors, after: bytes, limit: int
-) -> VectorBlock | None:
-    """Return the next vectors of a model by fingerprint, bit for bit; None after the last."""
-    async with connection.cursor(binary=True) as cursor:
+async def read_blocks(
+    connection: Connection, index: int, model: ModelVectors, rows: int
+) -> AsyncGenerator[VectorBlock, None]:
+    """Yield the vectors of a model by fingerprint, bit for bit, so many ``rows`` at a time."""
+    # One cursor and not pages: a plan that is poor for want of statistics is paid for once.
+    async with connection.cursor("exported_vectors", binary=True, row_factory=tuple_row) as cursor:
         await cursor.execute(
-            """
-            SELECT string_agg(p.fingerprint, ''::bytea ORDER BY p.fingerprint) AS fingerprints,
-                   string_agg(substring(halfvec_send(p.embedding) FROM 5), ''::bytea ORDER BY p.fingerprint) AS vectors
-            FROM (
-                SELECT v.fingerprint, v.embedding FROM vectors v
-                WHERE v.model_digest = %s AND v.fingerprint > %s ORDER BY v.fingerprint LIMIT %s
-            ) p
-            """,
-            (model.digest, after, limit),
+            "SELECT fingerprint, halfvec_send(embedding) FROM vectors WHERE model_digest = %s ORDER BY fingerprint",
+            (model.digest,),
         )
-        row = await cursor.fetchone()
-    if row is None or row["fingerprints"] is None:
-        return None
-    # halfvec's wire form: int16 dimensions and int16 unused, cut off above, then big-endian float16.
-    bits = np.frombuffer(row["vectors"], dtype=">u2").astype("<u2")
-    rows = len(row["fingerprints"]) // FINGERPRINT_BYTES
-    if len(bits) != rows * model.dimensions:
-        raise DataLoss(
-            f"The embedding cache has vectors of several lengths for the model {model.digest[:12]}.",
-            remedy="Index the projects of the model with --re-embed, which makes its vectors anew.",
-            reason="CACHE_INCONSISTENT",
-        )
-    return VectorBlock(index, row["fingerprints"], bits.view("<f2").reshape(rows, model.dimensions))
+        while found := await cursor.fetchmany(rows):
+            # halfvec's wire form: int16 dimensions, int16 unused, then big-endian float16.
+            if any(len(vector) != 4 + 2 * model.dimensions for _, vector in found):
+                raise DataLoss(
+                    f"The embedding cache has vectors of several lengths for the model {model.digest[:12]}.",
+                    remedy="Index the projects of the model with --re-embed, which makes its vectors anew.",
+                    reason="CACHE_INCONSISTENT",
+                )
+            bits = np.frombuffer(b"".join(vector[4:] for _, vector in found), dtype=">u2").astype("<u2")
+            vectors = bits.view("<f2").reshape(len(found), model.dimensions)
+            yield VectorBlock(index, b"".join(fingerprint for fingerprint, _ in found), vectors)
 
 
 async def begin_intake(connection: Connection) -> None:

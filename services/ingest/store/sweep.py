@@ -6,6 +6,22 @@ from services.core.db import Connection
 from services.ingest.store import staging
 
 
+async def with_superseded(connection: Connection) -> list[int]:
+    """Return the ids of projects that keep a generation besides the live one."""
+    cursor = await connection.execute(
+        """
+        SELECT p.id FROM projects p
+        WHERE EXISTS (SELECT FROM generations g WHERE g.project_id = p.id AND g.number < p.generation) ORDER BY p.id
+        """
+    )
+    return [row["id"] for row in await cursor.fetchall()]
+
+
+async def lock(connection: Connection, project_id: int) -> None:
+    """Take the project's row for the rest of the transaction."""
+    await connection.execute("SELECT FROM projects WHERE id = %s FOR UPDATE", (project_id,))
+
+
 async def oldest_kept(connection: Connection, project_id: int, retention_s: float) -> int:
     """Return the number of the oldest generation that somebody may still read."""
     cursor = await connection.execute(

@@ -1,0 +1,89 @@
+"""Looking at the sources: which files are new, changed, unchanged, deleted or skipped. No body is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from services.core.errors import DataLoss, InvalidArgument, NotFound, PermissionDenied
+from services.ingest import changes
+from services.ingest.dependencies.archives import ArchiveLimits
+from services.ingest.opening import open_source
+from services.ingest.projects import Source
+from services.ingest.reports import RunReport, Stage
+from services.ingest.skips import Skipped, SkipReason
+from services.ingest.stages.context import RunContext
+from services.ingest.stages.scope import Scope, SourceState
+from services.ingest.store import hints, projects
+
+
+class DiscoverStage:
+    """Compares the sources of a run with what is known of them."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+
+    async def discover(self, scope: Scope) -> dict[int, SourceState]:
+        """Return by id how the sources differ from the live generation. Fails when none of them can be listed."""
+        found: dict[int, SourceState] = {}
+        with self._run.report.timed(Stage.DISCOVER) as stage:
+            await self._run.progress()
+            for source in scope.sources:
+                found[source.id] = state = await self._look_at(scope, source)
+                stage.items += state.changes.unchanged + len(state.changes.to_read) + len(state.changes.skipped)
+            count_files(self._run.report, found)
+        if self._run.unlisted and len(self._run.unlisted) == len(scope.sources):
+            raise next(iter(self._run.unlisted.values()))
+        return found
+
+    async def _look_at(self, scope: Scope, source: Source) -> SourceState:
+        async with self._run.shop.database.transaction() as connection:
+            live = await hints.live_files(connection, source.id)
+            known = await hints.read_hints(connection, source.id)
+            skipped_before = await projects.skipped_of(connection, source.id)
+        root, archive = source.root, source.archive
+        try:
+            opened = await asyncio.to_thread(
+                open_source,
+                source,
+                self._run.scratch,
+                ArchiveLimits(max_file_bytes=self._run.shop.pipeline.discovery.max_file_bytes),
+                renew=scope.renews(source),
+                verify=scope.options.verify,
+            )
+            archive = opened.archive
+            if opened.root is None:
+                compared = changes.untouched(
+                    live, known, [Skipped(path, SkipReason(reason), detail) for path, reason, detail in skipped_before]
+                )
+            else:
+                root = opened.root
+                discovery = self._run.shop.pipeline.discovery
+                if archive is not None:
+                    # What an archive ships is its content, whatever its .gitignore says of a checkout.
+                    discovery = replace(discovery, honour_gitignore=False)
+                compared = await asyncio.to_thread(
+                    changes.compare,
+                    root,
+                    discovery,
+                    self._run.shop.data_dir,
+                    live,
+                    known,
+                    lambda path: scope.options.verify or scope.must_extract(source, path),
+                )
+                compared.skipped += opened.skipped
+        except (NotFound, InvalidArgument, PermissionDenied, DataLoss) as error:
+            # An unmounted folder must not empty the project, nor keep its other sources from being indexed.
+            self._run.unlisted[source.name] = error
+            compared = changes.untouched(live, known, [Skipped("./", SkipReason.UNREADABLE, error.message)])
+        return SourceState(source, root, scope.tier(source), archive, live, known, skipped_before, compared)
+
+
+def count_files(report: RunReport, found: Mapping[int, SourceState]) -> None:
+    """Write what has been seen of the sources so far into the report."""
+    states = found.values()
+    report.files_unchanged = sum(state.changes.unchanged for state in states)
+    report.files_deleted = sum(len(set(state.changes.deleted)) for state in states)
+    report.files_skipped = sum(len(state.changes.skipped) for state in states)
+    report.files_read = sum(state.changes.read for state in states)
