@@ -144,7 +144,8 @@ def _vouched(git: GitIndex, found: Found, hint: Hint) -> bool:
 
 def _bounded(entry: Found | Skipped) -> Found | Skipped:
     """Skip a file whose path is too long to be a key."""
-    if isinstance(entry, Found) and len(entry.path.encode()) > MAX_PATH_BYTES:
+    # No character has more than four bytes.
+    if isinstance(entry, Found) and len(entry.path) > MAX_PATH_BYTES // 4 and len(entry.path.encode()) > MAX_PATH_BYTES:
         return Skipped(entry.path, SkipReason.NAME_TOO_LONG, f"the path has more than {MAX_PATH_BYTES} bytes")
     return entry
 

@@ -8,6 +8,7 @@ systems of other platforms are.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from collections.abc import Iterable
 
@@ -118,6 +119,7 @@ def folder_exclusion(name: str) -> tuple[SkipReason, str] | None:
     return None
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def file_exclusion(name: str, folder: str = "") -> tuple[SkipReason, str] | None:
     """Say why a file of this name, in a folder of that name, is never read, or None."""
     name = name.lower()

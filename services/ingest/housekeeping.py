@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable
 
 import psycopg
@@ -17,6 +18,9 @@ from services.ingest.store import operations, projects
 from services.ingest.sweeping import Sweeper
 
 log = structlog.get_logger(__name__)
+
+# Looking for what is unused takes seconds for each 100,000 vectors.
+_PRUNE_INTERVAL_S = 3600.0
 
 
 class Housekeeper:
@@ -52,11 +56,14 @@ class Housekeeper:
     async def _keep(self) -> None:
         # Searches that meet a damaged sidecar ask for its repair at once; this finds damage before any search does.
         await self._attempt("repair", self._repairs.repair_all())
+        prune_at = 0.0
         while True:
             if self._verify_interval_s:
                 await self._attempt("verify", self._queue_verifies())
             await self._attempt("sweep", self._sweeper.sweep_all())
-            await self._attempt("prune", self._prune())
+            if time.monotonic() >= prune_at:
+                await self._attempt("prune", self._prune())
+                prune_at = time.monotonic() + min(_PRUNE_INTERVAL_S, self._cache_retention_s / 10)
             await asyncio.sleep(self._interval_s)
 
     @staticmethod

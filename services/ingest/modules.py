@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PYTHON_SUFFIXES = (".py", ".pyi", ".pyw")
 _SOURCE_FOLDERS = frozenset({"src", "lib", "python"})
@@ -20,6 +20,8 @@ class ModuleRoots:
 
     packages: frozenset[str]  # folders that hold __init__.py; "" is the root
     root_package: str = ""
+    # Names before that of a file, by its folder and whether it stands for that folder.
+    _enclosing: dict[tuple[str, bool], str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, paths: Iterable[str], root_name: str = "") -> ModuleRoots:
@@ -31,21 +33,28 @@ class ModuleRoots:
         """Return the dotted name of a Python file; ``pkg/__init__.py`` is ``pkg``."""
         folder, _, name = path.rpartition("/")
         stem = name.rpartition(".")[0] or name
-        names = [] if stem == "__init__" else [stem]
+        place = (folder, stem == "__init__")
+        enclosing = self._enclosing.get(place)
+        if enclosing is None:
+            enclosing = self._enclosing[place] = ".".join(self._names(*place))
+        if stem == "__init__":
+            return enclosing
+        return f"{enclosing}.{stem}" if enclosing else stem
+
+    def _names(self, folder: str, is_package: bool) -> list[str]:
+        """Return the names that come before that of a file of a folder; of the folder itself, its own is the last."""
+        packages: list[str] = []
         while folder and folder in self.packages:
             folder, _, package = folder.rpartition("/")
-            names.insert(0, package)
+            packages.insert(0, package)
         outside = folder.split("/") if folder else []
-        in_package = bool(names[:-1]) or stem == "__init__"
         if not folder and "" in self.packages and self.root_package:
-            return ".".join([self.root_package, *names])
-        if in_package or not outside:
-            # A package below folders that are none is imported by its own name, except under a namespace in src/.
-            source = next((place for place, part in enumerate(outside) if part in _SOURCE_FOLDERS), None)
-            namespace = outside[source + 1 :] if source is not None else []
-            return ".".join([*namespace, *names])
+            return [self.root_package, *packages]
         source = next((place for place, part in enumerate(outside) if part in _SOURCE_FOLDERS), None)
-        return ".".join([*(outside[source + 1 :] if source is not None else outside), *names])
+        if packages or is_package or not outside:
+            # A package below folders that are none is imported by its own name, except under a namespace in src/.
+            return [*(outside[source + 1 :] if source is not None else []), *packages]
+        return outside[source + 1 :] if source is not None else outside
 
 
 def is_package(path: str) -> bool:

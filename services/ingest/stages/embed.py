@@ -62,11 +62,14 @@ class EmbedStage:
 
     async def _count(self, project_id: int, run_id: int, wanted: Wanted) -> None:
         """Count the texts of the run, and keep their vectors from being pruned."""
-        async with self._run.shop.database.transaction() as connection:
+
+        async def count(connection: Connection) -> tuple[int, int]:
             await vectors.keep(connection, run_id)
-            texts, hits = await vectors.count_texts(
+            return await vectors.count_texts(
                 connection, project_id, run_id, everything=wanted is not Wanted.MISSING_OF_CHANGED
             )
+
+        texts, hits = await self._run.shop.database.retry(count)
         report = self._run.report
         report.texts, report.cache_hits, report.cache_misses = texts, hits, texts - hits
         if wanted is Wanted.ALL:

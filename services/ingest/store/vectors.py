@@ -35,10 +35,14 @@ async def keep(connection: Connection, run_id: int) -> None:
     """Keep the vectors that the run needs from being pruned as unused, now or while this statement waits."""
     await connection.execute(
         f"""
-        UPDATE vectors v SET unused_since = NULL
-        WHERE v.unused_since IS NOT NULL AND v.fingerprint IN (
-            SELECT t.fingerprint FROM ({_STAGED_CONTENTS}) n JOIN contents t ON t.id = n.content_id
-        )
+        UPDATE vectors SET unused_since = NULL WHERE id = ANY(ARRAY(
+            -- In the order in which imports and prunes take them.
+            SELECT v.id FROM vectors v
+            WHERE v.unused_since IS NOT NULL AND v.fingerprint IN (
+                SELECT t.fingerprint FROM ({_STAGED_CONTENTS}) n JOIN contents t ON t.id = n.content_id
+            )
+            ORDER BY v.fingerprint FOR UPDATE OF v
+        ))
         """,
         {"run": run_id},
     )
