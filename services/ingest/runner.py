@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import structlog
 
-from services.core.errors import Unavailable, UndercroftError
+from services.core.errors import Conflict, Unavailable, UndercroftError
 from services.core.notifications import Notifications
 from services.ingest.reports import RunReport, failure
 from services.ingest.run import Cancelled, IndexRun
@@ -66,20 +66,24 @@ class Runner:
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def _work(self) -> None:
-        while True:
-            seen = self._notifications.count
-            try:
-                if not await self._work_once():
-                    await self._notifications.wait(seen, self._poll_s)
-            except psycopg.Error as error:
-                log.warning("the database is away", error=str(error))
-                await asyncio.sleep(_RETRY_S)
+        claims = operations.Claims(self._url, self._holder)
+        try:
+            while True:
+                seen = self._notifications.count
+                try:
+                    if not await self._work_once(claims):
+                        await self._notifications.wait(seen, self._poll_s)
+                except psycopg.Error as error:
+                    log.warning("the database is away", error=str(error))
+                    await asyncio.sleep(_RETRY_S)
+        finally:
+            await claims.close()
 
-    async def _work_once(self) -> bool:
+    async def _work_once(self, claims: operations.Claims) -> bool:
         async with self._shop.database.transaction() as connection:
             if not await operations.any_open(connection):
                 return False
-        async with operations.claim(self._url, self._holder) as claim:
+        async with claims.next() as claim:
             if claim is None:
                 return False
             with structlog.contextvars.bound_contextvars(project=claim.operation.project, run=claim.operation.id):
@@ -115,8 +119,12 @@ class Runner:
         await self._end(claim, state, run.report, error)
 
     async def _end(self, claim: Claim, state: str, report: RunReport, error: dict[str, str] | None) -> None:
-        async with self._shop.database.transaction() as connection:
-            await operations.end(connection, claim, state, report.to_json(), error)
+        try:
+            async with self._shop.database.transaction() as connection:
+                await operations.end(connection, claim, state, report.to_json(), error)
+        except Conflict:
+            log.warning("run was taken over")
+            return
         log.info("run ended", state=state, generation=report.generation, published=report.published)
         if report.published:
             await self._sweeper.sweep(claim.operation.project_id)

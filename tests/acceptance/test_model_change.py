@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from undercroft.ingest.v1 import index_run_pb2, index_service_pb2
 from undercroft.search.v1 import search_service_pb2
 
 from tests.support.appliance import MODEL, MODELS, Appliance
@@ -131,3 +132,33 @@ def test_a_model_that_goes_away_keeps_the_live_generation(
     assert ranking(appliance, project) == before
     appliance.update_project(project, embedding_model=MODEL)
     assert appliance.index(project).embeddings.embedded == 0
+
+
+def test_a_model_change_that_breaks_off_half_way_keeps_the_live_generation(
+    appliance: Appliance, project: str, other_model: str
+) -> None:
+    """With half of the new vectors the answers would be worse than before: the run fails, and the next one goes on."""
+    before = ranking(appliance, project)
+    generation = appliance.status(project).snapshot.generation
+    with appliance.connect_database() as database:
+        database.execute("DELETE FROM vectors WHERE vector_dims(embedding) = 256")
+    appliance.update_project(project, embedding_model=other_model)
+    directory = appliance.home / "models" / other_model
+    aside = appliance.home / "models" / "aside"
+    request = index_service_pb2.WatchIndexRunRequest(operation=appliance.start_index(project))
+    for update in appliance.client.index.WatchIndexRun(request):
+        if update.report.stage == index_run_pb2.INDEX_STAGE_EXTRACT:
+            directory.rename(aside)
+            appliance.kill("embed")
+            break
+    try:
+        with pytest.raises(AssertionError, match="code: (9|14)"):
+            appliance.wait(request.operation)
+        assert appliance.status(project).snapshot.generation == generation
+    finally:
+        aside.rename(directory)
+    appliance.wait_ready("embed")
+    assert ranking(appliance, project) == before
+    report = appliance.index(project)
+    assert report.published
+    assert dimensions_of(appliance, project) == {(256, 256)}

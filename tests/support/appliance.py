@@ -18,6 +18,7 @@ import grpc
 import psycopg
 from google.longrunning import operations_pb2
 from google.protobuf import field_mask_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from undercroft.client import Client
 from undercroft.ingest.v1 import index_run_pb2, index_service_pb2, project_pb2, project_service_pb2
 from undercroft.search.v1 import search_pb2, search_service_pb2
@@ -80,6 +81,20 @@ class Appliance:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+
+    def wait_ready(self, service: str, timeout_s: float = 60.0) -> None:
+        """Wait until a service that was killed says that it serves."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                with grpc.insecure_channel(self._targets()[service]) as channel:
+                    checked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
+                if checked.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+            except (grpc.RpcError, KeyError):
+                pass
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
     def connect_database(self) -> psycopg.Connection:
         """Open a session on the appliance's database, for looking at what no call shows."""

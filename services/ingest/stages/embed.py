@@ -51,14 +51,17 @@ class EmbedStage:
                 self._run.degraded.pop(DENSE, None)
             if DENSE in self._run.degraded:
                 return
+            failed: UndercroftError | None = None
             try:
                 await self._fill(project_id, run_id, scope.model, stage, wanted)
             except* (NotReady, Unavailable) as errors:
-                error = _first(errors)
+                # What is raised in here would come out in a group.
+                failed = _first(errors)
+            if failed is not None:
                 if wanted is Wanted.ALL or scope.replaces_model:
                     # Half of the vectors would be worse than the live ones; what is embedded stays in the cache.
-                    raise error from errors
-                self._run.degrade(DENSE, error)
+                    raise failed
+                self._run.degrade(DENSE, failed)
 
     async def _count(self, project_id: int, run_id: int, wanted: Wanted) -> None:
         """Count the texts of the run, and keep their vectors from being pruned."""

@@ -167,16 +167,43 @@ async def any_open(connection: Connection) -> bool:
     return bool(row and row["any"])
 
 
-@contextlib.asynccontextmanager
-async def claim(url: str, holder: str) -> AsyncIterator[Claim | None]:
-    """Claim the next run whose project nobody holds, for as long as the block runs; None when there is none.
+class Claims:
+    """A worker's session, on which it claims one run after the other. One that was lost is opened anew."""
 
-    Runs that were under way when their holder died come first, then queued ones in order.
-    """
-    async with await psycopg.AsyncConnection.connect(
-        url, autocommit=True, row_factory=dict_row, application_name="undercroft-claim", keepalives_idle=10
-    ) as session:
-        yield await _claim_next(session, holder)
+    def __init__(self, url: str, holder: str) -> None:
+        self._url = url
+        self._holder = holder
+        self._session: Connection | None = None
+
+    async def close(self) -> None:
+        """End the session, and with it a claim that is held."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @contextlib.asynccontextmanager
+    async def next(self) -> AsyncIterator[Claim | None]:
+        """Claim the next run whose project nobody holds, for as long as the block runs; None when there is none.
+
+        Runs that were under way when their holder died come first, then queued ones in order.
+        """
+        try:
+            if self._session is None:
+                self._session = await psycopg.AsyncConnection.connect(
+                    self._url,
+                    autocommit=True,
+                    row_factory=dict_row,
+                    application_name="undercroft-claim",
+                    keepalives_idle=10,
+                )
+            claim = await _claim_next(self._session, self._holder)
+            yield claim
+            if claim is not None:
+                await self._session.execute("SELECT pg_advisory_unlock_all()")
+        except BaseException:
+            # The claim ends with the session, whatever state that is in.
+            await self.close()
+            raise
 
 
 async def _claim_next(session: Connection, holder: str) -> Claim | None:
@@ -261,13 +288,15 @@ async def report(connection: Connection, claim: Claim, report_json: Mapping[str,
 async def end(
     connection: Connection, claim: Claim, state: str, report_json: Mapping[str, Any], error: Mapping[str, str] | None
 ) -> None:
-    """End a run and drop what it staged."""
-    await connection.execute(
+    """End a run and drop what it staged; Conflict when another worker has taken it over, whose that is now."""
+    cursor = await connection.execute(
         """
         UPDATE operations SET state = %s, report = %s, error = %s, ended_at = now() WHERE id = %s AND fence = %s
         """,
         (state, Jsonb(dict(report_json)), Jsonb(dict(error)) if error else None, claim.operation.id, claim.fence),
     )
+    if not cursor.rowcount:
+        raise Conflict("Another worker has taken this run over.", reason="RUN_FENCED_OFF")
     if state == "done":
         await staging.clear(connection, claim.operation.id)
     else:
