@@ -72,6 +72,9 @@ class Housekeeper:
             await work
         except (psycopg.Error, UndercroftError, OSError) as error:
             log.warning("housekeeping failed", what=what, error=str(error))
+        except Exception:
+            # The next round may go well; what failed is in the log.
+            log.exception("housekeeping failed", what=what)
 
     async def _queue_verifies(self) -> None:
         """Queue a run with verify for each project whose files were not all read for an interval."""

@@ -278,16 +278,24 @@ async def verified(connection: Connection, project_id: int) -> None:
 
 
 async def due_for_verify(connection: Connection, interval_s: float) -> list[int]:
-    """Return the ids of projects whose files were not all read for ``interval_s``, and that have no run to come."""
+    """Return the ids of projects whose files were not all read for ``interval_s``, and that have no run to come.
+
+    One whose verify failed waits for the next interval.
+    """
     cursor = await connection.execute(
         """
         SELECT p.id FROM projects p
-        WHERE p.generation > 0 AND p.verified_at < now() - make_interval(secs => %s)
+        WHERE p.generation > 0 AND p.verified_at < now() - make_interval(secs => %(interval)s)
           AND EXISTS (SELECT FROM sources s WHERE s.project_id = p.id)
-          AND NOT EXISTS (SELECT FROM operations o WHERE o.project_id = p.id AND o.state IN ('queued', 'running'))
+          AND NOT EXISTS (
+              SELECT FROM operations o WHERE o.project_id = p.id AND (
+                  o.state IN ('queued', 'running')
+                  OR (o.options ? 'verify' AND o.created_at > now() - make_interval(secs => %(interval)s))
+              )
+          )
         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED
         """,
-        (interval_s,),
+        {"interval": interval_s},
     )
     return [row["id"] for row in await cursor.fetchall()]
 

@@ -193,7 +193,9 @@ class FileCounts(_message.Message):
     skipped: _builtins.int
     """Not indexed, each with its reason."""
     read: _builtins.int
-    """Files whose body was read. Unchanged files are not read unless their size or time differs."""
+    """Files whose body was read. Unchanged files are not read unless their size or time differs and git's index does not
+    vouch for them.
+    """
     resumed: _builtins.int
     """Files that an earlier attempt of the run had extracted before its worker died."""
     def __init__(
@@ -264,7 +266,9 @@ class EmbeddingCounts(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     texts: _builtins.int
-    """Distinct texts of added chunks."""
+    """Distinct texts that the run needed vectors of: those of new and changed files; those of all files where the live
+    generation lacks vectors of the model, or with re_embed.
+    """
     cache_hits: _builtins.int
     """Of these, texts whose vector was in the cache."""
     cache_misses: _builtins.int
