@@ -11,7 +11,7 @@ from services.core.errors import UndercroftError
 from services.ingest.clocks import is_racy
 from services.ingest.dependencies.manifests import Declared, declared, is_current
 from services.ingest.dependencies.wheels import resolve
-from services.ingest.projects import Source
+from services.ingest.projects import FOLDER, Source
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Declarations:
         self._read: dict[int, Declared] = {}
 
     def find(self, own: Sequence[Source]) -> Dependencies:
-        """Return what folders of the project's own declare. Nothing of it is imported or run."""
+        """Return what those of the project's own sources declare that are folders. Nothing of it is imported or run."""
         found = Dependencies()
         if self._wheels_dir is None:
             found.is_complete = False
@@ -43,6 +43,8 @@ class Declarations:
         # A package that is a source of its own is not looked for.
         taken = {name for source in own for name in (source.name, source.package)}
         for source in own:
+            if source.kind != FOLDER:
+                continue
             try:
                 wanted = self._declared(source)
                 resolution = resolve(wanted, self._wheels_dir)

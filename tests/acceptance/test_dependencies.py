@@ -205,9 +205,19 @@ def test_a_wheel_is_a_source_of_its_own(appliance: Appliance, wheels: Path, tmp_
     assert report.published
     assert appliance.search("public_parasol", "shade").hits[0].qualified_name == "parasol.public_parasol"
 
+    # What was added by hand is not added again as a dependency.
+    app = tmp_path / "beach"
+    app.mkdir()
+    (app / "requirements.txt").write_text("parasol\n")
+    appliance.add_source("shade", app)
+    appliance.update_project("shade", index_dependencies=True)
+    assert appliance.index("shade").published
+    assert not sources(appliance, "shade")["parasol"].managed
+
     path = wheels / "parasol-1.0-py3-none-any.whl"
     path.write_bytes(path.read_bytes()[:100])
-    assert appliance.client.index is not None
-    with pytest.raises(AssertionError, match="parasol"):
-        appliance.wait(appliance.start_index("shade"))
+    appliance.index("shade")
+    status = appliance.status("shade")
+    assert status.snapshot.stale
+    assert "parasol" in status.snapshot.stale_reason
     assert appliance.search("public_parasol", "shade").hits, "a damaged archive keeps what is indexed"

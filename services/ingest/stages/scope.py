@@ -155,7 +155,7 @@ class ScopeStage:
         """Make the managed sources those that the project declares; return all sources."""
         wanted = Dependencies()
         if project.index_dependencies:
-            own = [source for source in sources if source.kind == FOLDER]
+            own = [source for source in sources if not source.managed]
             wanted = await asyncio.to_thread(self._run.shop.declarations.find, own)
         self._run.report.warnings += wanted.warnings
         async with self._run.transaction() as connection:
