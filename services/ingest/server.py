@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
 from google.longrunning import operations_pb2, operations_pb2_grpc
-from google.protobuf import empty_pb2, timestamp_pb2
-from undercroft.common.v1 import common_pb2
+from google.protobuf import empty_pb2
 from undercroft.ingest.v1 import (
     index_run_pb2,
     index_service_pb2,
@@ -20,53 +19,33 @@ from undercroft.ingest.v1 import (
 
 from services.core.authorization import Authorizer, Visible
 from services.core.errors import InvalidArgument, Unimplemented
-from services.core.grpc import as_status, metadata_of
+from services.core.grpc import metadata_of
 from services.core.names import (
-    operation_name,
     parse_operation,
     parse_project,
     parse_source,
-    project_name,
     source_name,
 )
 from services.core.pages import PageTokens
-from services.ingest import service as use_cases
 from services.ingest.cache_server import CacheServicer
 from services.ingest.caching import EmbeddingCache
+from services.ingest.messages import (
+    operation_message,
+    project_message,
+    report_message,
+    snapshot_message,
+    source_message,
+    status_message,
+    tier_rules,
+)
 from services.ingest.observing import Observer
-from services.ingest.projects import WHEEL, Degradation, Observation, Project, Source
 from services.ingest.repairing import Repairs
-from services.ingest.reports import RunReport
-from services.ingest.service import IngestService, MethodStatus, Status
-from services.ingest.store.operations import Operation
+from services.ingest.service import IngestService
 from services.ingest.store.projects import ProjectChanges
-from services.ingest.tiers import Tier, TierRule
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_WAIT_S = 3600.0
 
-_STAGES = {
-    "queued": index_run_pb2.INDEX_STAGE_QUEUED,
-    "discover": index_run_pb2.INDEX_STAGE_DISCOVER,
-    "extract": index_run_pb2.INDEX_STAGE_EXTRACT,
-    "decisions": index_run_pb2.INDEX_STAGE_DECISIONS,
-    "embed": index_run_pb2.INDEX_STAGE_EMBED,
-    "sidecars": index_run_pb2.INDEX_STAGE_SIDECARS,
-    "publish": index_run_pb2.INDEX_STAGE_PUBLISH,
-    "done": index_run_pb2.INDEX_STAGE_DONE,
-}
-_TIERS = {
-    Tier.FULL: project_pb2.TIER_FULL,
-    Tier.DOC_PAGES: project_pb2.TIER_DOC_PAGES,
-    Tier.NONE: project_pb2.TIER_NONE,
-}
-_STATES = {
-    use_cases.READY: common_pb2.METHOD_STATE_READY,
-    use_cases.STALE: common_pb2.METHOD_STATE_STALE,
-    use_cases.DEGRADED: common_pb2.METHOD_STATE_DEGRADED,
-    use_cases.BROKEN: common_pb2.METHOD_STATE_BROKEN,
-    use_cases.ABSENT: common_pb2.METHOD_STATE_ABSENT,
-}
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -83,14 +62,14 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
         wanted = ProjectChanges(
             display_name=request.project.display_name,
             embedding_model=request.project.embedding_model if request.HasField("project") else None,
-            tiers=_rules(request.project.tiers),
+            tiers=tier_rules(request.project.tiers),
             index_dependencies=request.project.index_dependencies,
         )
-        return _project(await self._service.create_project(request.project_id, wanted))
+        return project_message(await self._service.create_project(request.project_id, wanted))
 
     async def GetProject(self, request: project_service_pb2.GetProjectRequest, context: Context) -> project_pb2.Project:
         visible = await self._visible(context)
-        return _project(await self._service.get_project(parse_project(request.name), visible))
+        return project_message(await self._service.get_project(parse_project(request.name), visible))
 
     async def ListProjects(
         self, request: project_service_pb2.ListProjectsRequest, context: Context
@@ -100,7 +79,7 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
         found = await self._service.list_projects(await self._visible(context), after, size + 1)
         token = self._pages.seal(request, {"after": found[size - 1].name}) if len(found) > size else ""
         return project_service_pb2.ListProjectsResponse(
-            projects=[_project(one) for one in found[:size]], next_page_token=token
+            projects=[project_message(one) for one in found[:size]], next_page_token=token
         )
 
     async def UpdateProject(
@@ -116,11 +95,13 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
         updates = ProjectChanges(
             display_name=project.display_name if "display_name" in wanted else None,
             embedding_model=project.embedding_model if "embedding_model" in wanted else None,
-            tiers=_rules(project.tiers) if "tiers" in wanted else None,
+            tiers=tier_rules(project.tiers) if "tiers" in wanted else None,
             index_dependencies=project.index_dependencies if "index_dependencies" in wanted else None,
         )
         visible = await self._visible(context)
-        return _project(await self._service.update_project(parse_project(request.project.name), visible, updates))
+        return project_message(
+            await self._service.update_project(parse_project(request.project.name), visible, updates)
+        )
 
     async def DeleteProject(
         self, request: project_service_pb2.DeleteProjectRequest, context: Context
@@ -131,7 +112,7 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
     async def GetProjectStatus(
         self, request: project_service_pb2.GetProjectStatusRequest, context: Context
     ) -> project_pb2.ProjectStatus:
-        return _status(await self._service.status(parse_project(request.name), await self._visible(context)))
+        return status_message(await self._service.status(parse_project(request.name), await self._visible(context)))
 
     async def CreateSource(
         self, request: project_service_pb2.CreateSourceRequest, context: Context
@@ -153,11 +134,11 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
                 remedy="Give it a folder that the ingest service can read, or a file of the wheel directory.",
                 reason="ORIGIN_NOT_AVAILABLE",
             )
-        return _source(project.name, source)
+        return source_message(project.name, source)
 
     async def GetSource(self, request: project_service_pb2.GetSourceRequest, context: Context) -> project_pb2.Source:
         project, source = parse_source(request.name)
-        return _source(project, await self._service.get_source(project, await self._visible(context), source))
+        return source_message(project, await self._service.get_source(project, await self._visible(context), source))
 
     async def ListSources(
         self, request: project_service_pb2.ListSourcesRequest, context: Context
@@ -168,7 +149,7 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
         found = await self._service.list_sources(project, await self._visible(context), after, size + 1)
         token = self._pages.seal(request, {"after": found[size - 1].name}) if len(found) > size else ""
         return project_service_pb2.ListSourcesResponse(
-            sources=[_source(project, one) for one in found[:size]], next_page_token=token
+            sources=[source_message(project, one) for one in found[:size]], next_page_token=token
         )
 
     async def DeleteSource(self, request: project_service_pb2.DeleteSourceRequest, context: Context) -> empty_pb2.Empty:
@@ -204,7 +185,7 @@ class IndexServicer(CacheServicer):
         asked = {"verify": request.verify, "force": request.force, "re_embed": request.re_embed}
         options = {name: True for name, wanted in asked.items() if wanted}
         visible = await self._visible(context)
-        return _operation(
+        return operation_message(
             await self._service.run_index(parse_project(request.project), visible, options, request.request_id)
         )
 
@@ -213,7 +194,7 @@ class IndexServicer(CacheServicer):
     ) -> AsyncIterator[index_service_pb2.WatchIndexRunResponse]:
         project, operation_id = parse_operation(request.operation)
         async for operation in self._service.watch(project, operation_id, await self._visible(context)):
-            yield index_service_pb2.WatchIndexRunResponse(report=_report(operation), done=operation.done)
+            yield index_service_pb2.WatchIndexRunResponse(report=report_message(operation), done=operation.done)
 
     async def ListSkippedFiles(
         self, request: index_service_pb2.ListSkippedFilesRequest, context: Context
@@ -247,7 +228,7 @@ class IndexServicer(CacheServicer):
         visible = await self._visible(context)
         project, observation, seen = await self._observer.observe(parse_project(request.project), visible)
         return index_service_pb2.ObserveProjectResponse(
-            snapshot=_snapshot(project, observation),
+            snapshot=snapshot_message(project, observation),
             files=index_run_pb2.FileCounts(
                 new=seen.new,
                 changed=seen.changed,
@@ -271,7 +252,9 @@ class IndexServicer(CacheServicer):
     async def ClearProject(
         self, request: index_service_pb2.ClearProjectRequest, context: Context
     ) -> operations_pb2.Operation:
-        return _operation(await self._service.clear(parse_project(request.project), await self._visible(context)))
+        return operation_message(
+            await self._service.clear(parse_project(request.project), await self._visible(context))
+        )
 
     async def UploadArchive(self, request_iterator: Any, context: Context) -> index_service_pb2.UploadArchiveResponse:
         raise Unimplemented("Uploading archives is not available in this release; mount a folder instead.")
@@ -291,7 +274,7 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
     async def GetOperation(self, request: Any, context: Context) -> operations_pb2.Operation:
         project, operation_id = parse_operation(request.name)
         visible = await self._authorizer.visible(metadata_of(context))
-        return _operation(await self._service.get_operation(project, operation_id, visible))
+        return operation_message(await self._service.get_operation(project, operation_id, visible))
 
     async def ListOperations(self, request: Any, context: Context) -> operations_pb2.ListOperationsResponse:
         size = _page_size(request.page_size)
@@ -303,7 +286,7 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
         found = await self._service.list_operations(project, visible, before, size + 1)
         token = self._pages.seal(request, {"before": found[size - 1].id}) if len(found) > size else ""
         return operations_pb2.ListOperationsResponse(
-            operations=[_operation(one) for one in found[:size]], next_page_token=token
+            operations=[operation_message(one) for one in found[:size]], next_page_token=token
         )
 
     async def CancelOperation(self, request: Any, context: Context) -> empty_pb2.Empty:
@@ -323,7 +306,7 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
                     pass
         except TimeoutError:
             operation = await self._service.get_operation(project, operation_id, visible)
-        return _operation(operation)
+        return operation_message(operation)
 
     async def DeleteOperation(self, request: Any, context: Context) -> empty_pb2.Empty:
         raise Unimplemented("Operations are kept with their project.")
@@ -333,163 +316,3 @@ def _page_size(asked: int) -> int:
     if asked < 0:
         raise InvalidArgument("page_size is negative.", remedy="Leave it out or give a positive number.")
     return min(asked or _DEFAULT_PAGE, _LARGEST_PAGE)
-
-
-def _time(moment: Any) -> timestamp_pb2.Timestamp | None:
-    if moment is None:
-        return None
-    stamp = timestamp_pb2.Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp
-
-
-def _project(project: Project) -> project_pb2.Project:
-    return project_pb2.Project(
-        name=project_name(project.name),
-        display_name=project.display_name,
-        embedding_model=project.embedding_model,
-        generation=project.generation,
-        publish_time=_time(project.published_at),
-        create_time=_time(project.created_at),
-        tiers=[project_pb2.TierRule(package_glob=one.glob, tier=_TIERS[one.tier]) for one in project.tiers],
-        index_dependencies=project.index_dependencies,
-    )
-
-
-def _rules(messages: Iterable[project_pb2.TierRule]) -> tuple[TierRule, ...]:
-    rules = []
-    for message in messages:
-        tier = next((one for one, number in _TIERS.items() if number == message.tier), None)
-        if tier is None or not message.package_glob:
-            raise InvalidArgument(
-                "A tier rule needs a glob over packages and a tier.",
-                remedy="Tiers are TIER_FULL, TIER_DOC_PAGES and TIER_NONE.",
-            )
-        rules.append(TierRule(message.package_glob, tier))
-    return tuple(rules)
-
-
-def _source(project: str, source: Source) -> project_pb2.Source:
-    message = project_pb2.Source(
-        name=source_name(project, source.name),
-        package=source.package,
-        create_time=_time(source.created_at),
-        tier=_TIERS[source.indexed_tier],
-        managed=source.managed,
-    )
-    if source.kind == WHEEL:
-        message.wheel.file = source.root.name
-    else:
-        message.folder.path = source.location
-    return message
-
-
-def _snapshot(project: Project, observation: Observation | None) -> common_pb2.Snapshot:
-    return common_pb2.Snapshot(
-        project=project_name(project.name),
-        generation=project.generation,
-        publish_time=_time(project.published_at),
-        stale=observation.stale if observation else False,
-        stale_reason=observation.reason if observation else "",
-        observe_time=_time(observation.observed_at) if observation else None,
-    )
-
-
-def _method(status: MethodStatus) -> common_pb2.MethodStatus:
-    return common_pb2.MethodStatus(
-        method=status.method,
-        state=_STATES[status.state],
-        reason=status.reason,
-        remedy=status.remedy,
-        engine=status.engine,
-        count=status.count,
-        update_time=_time(status.updated_at),
-    )
-
-
-def _status(status: Status) -> project_pb2.ProjectStatus:
-    name = status.project.name
-    return project_pb2.ProjectStatus(
-        project=project_name(name),
-        snapshot=_snapshot(status.project, status.observation),
-        files=status.counts["files"],
-        chunks=status.counts["chunks"],
-        symbols=status.counts["symbols"],
-        references=status.counts["edges"],
-        decisions=status.counts["decisions"],
-        methods=[_method(one) for one in status.methods],
-        sidecars=[
-            project_pb2.Sidecar(method=file.method, sha256=file.sha256.hex(), size_bytes=file.size_bytes)
-            for file in status.sidecars
-        ],
-        running_operation=operation_name(name, status.running) if status.running else "",
-        last_operation=operation_name(name, status.ended) if status.ended else "",
-        skipped_files=status.skipped,
-    )
-
-
-def _report(operation: Operation) -> index_run_pb2.IndexRunReport:
-    report = RunReport.from_json(operation.report)
-    degraded = [Degradation(**one) for one in report.degraded]
-    return index_run_pb2.IndexRunReport(
-        project=project_name(operation.project),
-        operation=operation_name(operation.project, operation.id),
-        stage=index_run_pb2.INDEX_STAGE_DONE if operation.done else _STAGES[report.stage],
-        files=index_run_pb2.FileCounts(
-            new=report.files_new,
-            changed=report.files_changed,
-            unchanged=report.files_unchanged,
-            deleted=report.files_deleted,
-            skipped=report.files_skipped,
-            read=report.files_read,
-            resumed=report.files_resumed,
-        ),
-        chunks=index_run_pb2.ChunkCounts(
-            kept=report.chunks_kept,
-            moved=report.chunks_moved,
-            added=report.chunks_added,
-            removed=report.chunks_removed,
-        ),
-        embeddings=index_run_pb2.EmbeddingCounts(
-            texts=report.texts,
-            cache_hits=report.cache_hits,
-            cache_misses=report.cache_misses,
-            embedded=report.embedded,
-            calls=report.embed_calls,
-            embed_ms=report.embed_ms,
-            model=report.model,
-            truncated=report.truncated,
-        ),
-        generation=report.generation,
-        published=report.published,
-        degraded=[
-            common_pb2.MethodStatus(
-                method=one.method,
-                state=common_pb2.METHOD_STATE_DEGRADED,
-                reason=one.reason,
-                remedy=one.remedy,
-            )
-            for one in degraded
-        ],
-        stages=[
-            index_run_pb2.StageCount(stage=_STAGES[name], items=count.items, wall_ms=count.wall_ms)
-            for name, count in report.stages.items()
-        ],
-        create_time=_time(operation.created_at),
-        start_time=_time(operation.started_at),
-        end_time=_time(operation.ended_at),
-        attempts=operation.attempts,
-        renewal_reason=report.renewal_reason,
-        warnings=report.warnings,
-    )
-
-
-def _operation(operation: Operation) -> operations_pb2.Operation:
-    message = operations_pb2.Operation(name=operation_name(operation.project, operation.id), done=operation.done)
-    report = _report(operation)
-    message.metadata.Pack(report)
-    if operation.state == "done":
-        message.response.Pack(report)
-    elif operation.done:
-        message.error.CopyFrom(as_status(operation.error, cancelled=operation.state == "cancelled"))
-    return message

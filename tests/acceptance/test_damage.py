@@ -13,6 +13,7 @@ import pytest
 from undercroft.ingest.v1 import index_service_pb2
 
 from tests.support.appliance import Appliance
+from tests.support.waiting import until
 
 # `make endurance` asks for many more.
 ROUNDS = int(os.environ.get("UNDERCROFT_TEST_DAMAGES", "60"))
@@ -146,10 +147,7 @@ def test_damage_is_mended_when_the_service_starts(appliance: Appliance, project:
     appliance.kill("ingest")
     time.sleep(0.2)
     appliance.wait_serving("ingest")
-    deadline = time.monotonic() + 30
-    while not all(path.exists() for path in files_of(appliance, project)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: all(path.exists() for path in files_of(appliance, project)))
     assert not repair(appliance, project).damages
     assert answers(appliance, project) == before
 
@@ -170,10 +168,7 @@ def test_leftovers_are_collected_and_live_files_never(appliance: Appliance, proj
     (other / "one.py").write_text("def one():\n    return 1\n")
     appliance.create_project("collected", [other], model="")
     appliance.index("collected")
-    deadline = time.monotonic() + 30
-    while any(path.exists() for path in leftovers):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: not any(path.exists() for path in leftovers))
     assert young.exists()
     young.unlink()
     assert all(path.exists() for path in files_of(appliance, project))

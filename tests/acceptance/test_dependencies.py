@@ -135,8 +135,8 @@ def test_another_version_replaces_a_dependency_and_embeds_only_what_differs(
     (app / "requirements.txt").write_text("galosh==1.1\n")
     report = appliance.index("walk")
     assert report.published
-    # The class says nothing of its version.
-    assert report.embeddings.embedded == 3
+    # The requirements file, the metadata, the module and its function name their version; the class and notes do not.
+    assert report.embeddings.embedded == 4
     assert sources(appliance, "walk")["galosh"].wheel.file == "galosh-1.1-py3-none-any.whl"
 
     (app / "requirements.txt").write_text("")
@@ -166,8 +166,8 @@ def test_tiers_are_changed_by_globs_and_embed_only_what_is_new(
     full = [project_pb2.TierRule(package_glob="poncho", tier=project_pb2.TIER_FULL), *none]
     appliance.update_project("hike", tiers=full)
     whole = appliance.index("hike")
-    # Pages are in the cache (and the text of the own file): the private function, the method, the metadata are not.
-    assert whole.embeddings.embedded == whole.embeddings.texts - (pages.texts - 1) == 3
+    # Pages are in the cache (and the text of the own file): the private function and the method are not.
+    assert whole.embeddings.embedded == whole.embeddings.texts - (pages.texts - 1) == 2
     appliance.update_project("hike", tiers=[])
     assert appliance.index("hike").embeddings.embedded == 0
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -12,6 +11,7 @@ import pytest
 from undercroft.ingest.v1 import project_service_pb2
 
 from tests.support.appliance import Appliance, running_appliance
+from tests.support.waiting import until
 
 SETTINGS = {
     "UNDERCROFT_VERIFY_INTERVAL_S": "1",
@@ -27,13 +27,6 @@ def restless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     """An appliance whose housekeeping is due all the time."""
     with running_appliance(tmp_path_factory.mktemp("restless") / "home", SETTINGS) as running:
         yield running
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def cached(appliance: Appliance) -> int:

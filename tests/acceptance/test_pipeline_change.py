@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from importlib import resources
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from tests.support.appliance import Appliance, install_model, undercroft
 FILES = 8
 
 
-def restarted(home: Path, settings: dict[str, str]) -> Appliance:
-    undercroft("down", home=home)
-    undercroft("up", home=home, settings=settings)
-    return Appliance(home)
+def restart_ingest(appliance: Appliance) -> None:
+    """Have the service read its pipeline anew."""
+    appliance.kill("ingest")
+    time.sleep(0.2)
+    appliance.wait_serving("ingest")
 
 
 @pytest.mark.timeout(300)
@@ -42,15 +44,17 @@ def test_pipeline_bytes_renew_chunks_and_settings_do_not(tmp_path: Path) -> None
         answers = [(hit.chunk_key, hit.score) for hit in appliance.search("long_3", "renewed").hits]
 
         # How much is embedded at a time is no part of what a vector is.
-        appliance = restarted(
-            home, settings | {"UNDERCROFT_EMBED_BATCH_TEXTS": "3", "UNDERCROFT_EXTRACTION_WORKERS": "1"}
-        )
+        appliance.client.close()
+        undercroft("down", home=home)
+        settings |= {"UNDERCROFT_EMBED_BATCH_TEXTS": "3", "UNDERCROFT_EXTRACTION_WORKERS": "1"}
+        undercroft("up", home=home, settings=settings)
+        appliance = Appliance(home)
         same = appliance.index("renewed")
         assert (same.published, same.files.read, same.renewal_reason) == (False, 0, "")
 
         # A comment says nothing new: every chunk is renewed, and no text is.
         pipeline.write_text(text + "# another byte\n")
-        appliance = restarted(home, settings)
+        restart_ingest(appliance)
         renewed = appliance.index("renewed")
         assert "ingestion.yaml" in renewed.renewal_reason
         assert (renewed.chunks.added, renewed.chunks.removed, renewed.chunks.kept) == (chunks, chunks, 0)
@@ -59,14 +63,14 @@ def test_pipeline_bytes_renew_chunks_and_settings_do_not(tmp_path: Path) -> None
 
         # Smaller chunks are other texts, which are embedded; a start of a file that fits as before is not among them.
         pipeline.write_text(text.replace("budget_tokens: 0", "budget_tokens: 100"))
-        appliance = restarted(home, settings)
+        restart_ingest(appliance)
         smaller = appliance.index("renewed")
         assert smaller.chunks.added > chunks
         assert 0 < smaller.embeddings.embedded <= smaller.embeddings.texts
 
         # And back: the cache has them all.
         pipeline.write_text(text)
-        appliance = restarted(home, settings)
+        restart_ingest(appliance)
         back = appliance.index("renewed")
         assert (back.published, back.embeddings.embedded, back.chunks.added) == (True, 0, chunks)
     finally:

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import grpc
 import pytest
 
 from tests.support.appliance import Appliance
+from tests.support.waiting import until
 
 FILES = 600
 
@@ -37,13 +37,6 @@ def staged(appliance: Appliance, operation: str) -> int:
         ).fetchone()
     assert row is not None
     return int(row[0])
-
-
-def until(condition: object, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @contextmanager
