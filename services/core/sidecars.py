@@ -139,8 +139,8 @@ class Volume:
                     if path.name not in names and path.stat().st_mtime < horizon:
                         path.unlink()
                         removed.append(path)
-                except FileNotFoundError:
-                    # Another replica collects too.
+                except OSError:
+                    # Gone, as another replica collects too; or not ours to remove now. The next round looks again.
                     continue
         return removed
 

@@ -77,7 +77,9 @@ async def main() -> None:
             unpacked_dir=unpacked,
             embed=EmbedSettings(settings.embed_batch_texts, settings.embed_concurrency),
         )
-        sweeper = Sweeper(database, volume, retention_s=settings.retention_s, orphan_grace_s=settings.orphan_grace_s)
+        sweeper = Sweeper(
+            database, volume, builder, retention_s=settings.retention_s, orphan_grace_s=settings.orphan_grace_s
+        )
         runner = Runner(
             workshop,
             url,
@@ -96,7 +98,7 @@ async def main() -> None:
             default_model=settings.default_model,
         )
         observer = Observer(database, pipeline, settings.data_dir)
-        repairs = Repairs(database, volume, builder)
+        repairs = Repairs(database, url, volume, builder)
         housekeeper = Housekeeper(
             database,
             repairs,
@@ -107,7 +109,13 @@ async def main() -> None:
         )
         await stack.enter_async_context(runner.running())
         await stack.enter_async_context(housekeeper.running())
-        cache = EmbeddingCache(database, settings.local_dir / "imports", settings.cache_retention_s)
+        cache = EmbeddingCache(
+            database,
+            settings.local_dir / "imports",
+            settings.cache_retention_s,
+            url=url,
+            prepare=settings.database_prepare,
+        )
         edge = (AllowAll(), PageTokens(load_key(settings.secrets_dir)))
         register = _register(
             ProjectServicer(service, *edge),

@@ -15,9 +15,10 @@ from typing import BinaryIO
 
 import psycopg
 import structlog
+from psycopg.rows import dict_row
 
 from services.core.db import Connection, Database
-from services.core.errors import NotFound, NotReady
+from services.core.errors import NotFound, NotReady, Overloaded, Unavailable
 from services.ingest.cache import Header, VectorBlock, Writer, incompatible, read_blocks, spooled, verify
 from services.ingest.cache.format import block_rows
 from services.ingest.fingerprint import EMBEDDING_FORMAT
@@ -29,6 +30,8 @@ log = structlog.get_logger(__name__)
 _FORMAT = EMBEDDING_FORMAT.decode()
 # Rows of one transaction.
 _PAGE_ROWS = 5_000
+# Exports at a time. Each has a connection for as long as its reader takes.
+_MOST_EXPORTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,29 @@ class Pruned:
 
 
 class EmbeddingCache:
-    """Use cases of the embedding cache. ``local_dir`` takes an import while it is checked."""
+    """Use cases of the embedding cache. ``local_dir`` takes an import while it is checked.
 
-    def __init__(self, database: Database, local_dir: Path, retention_s: float) -> None:
+    An export has a connection to ``url`` of its own, as its reader says how long it takes: the pool is for everybody.
+    A reader that takes nothing for ``stall_s`` loses it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        local_dir: Path,
+        retention_s: float,
+        *,
+        url: str,
+        prepare: bool = True,
+        stall_s: float = 60.0,
+    ) -> None:
         self._database = database
         self._local = local_dir
         self.retention_s = retention_s
+        self._url = url
+        self._prepare = prepare
+        self._stall_s = stall_s
+        self._exports: set[_Export] = set()
 
     async def models(self) -> list[CachedModel]:
         """Tell what the cache holds, by digest of the model."""
@@ -63,24 +83,26 @@ class EmbeddingCache:
     async def export(self, digest: str) -> AsyncGenerator[bytes, None]:
         """Yield the cache as one file, or what it has of one model, in parts of at most 1 MiB.
 
-        All of it is of one moment. NotFound when the cache has nothing of the model.
+        All of it is of one moment. NotFound when the cache has nothing of the model, Overloaded when others are being
+        exported, Unavailable with the reason EXPORT_STALLED when the reader took no part for too long.
         """
-        async with self._database.snapshot() as connection:
-            models = await rows.count_models(connection, digest or None)
-            if digest and not models:
-                raise NotFound(
-                    f"The embedding cache has no vectors of a model {digest[:80]!r}.",
-                    remedy="`undercroft cache status` lists the models that it has vectors of.",
-                    reason="MODEL_NOT_CACHED",
-                )
-            writer = Writer(Header(_FORMAT, f"undercroft {importlib.metadata.version('undercroft')}", models))
-            yield writer.head()
-            for index, model in enumerate(models):
-                blocks = rows.read_blocks(connection, index, model, block_rows(model.dimensions))
-                async with contextlib.aclosing(blocks):
-                    async for block in blocks:
-                        yield await asyncio.to_thread(writer.block, block)
-            yield writer.tail()
+        if len(self._exports) >= _MOST_EXPORTS:
+            raise Overloaded(
+                f"{_MOST_EXPORTS} exports of the embedding cache are under way, which is as many as there may be.",
+                remedy="Try again when one of them has ended; one that nobody reads is ended by itself.",
+                retry_after_s=10.0,
+                reason="TOO_MANY_EXPORTS",
+            )
+        export = _Export(self._stall_s, self._exports.discard)
+        self._exports.add(export)
+        try:
+            connection = await export.connect(self._url, self._prepare)
+            async with contextlib.aclosing(_parts(connection, digest)) as parts:
+                async for part in parts:
+                    with export.offering():
+                        yield part
+        finally:
+            await export.end()
 
     async def take_in(self, parts: AsyncIterator[bytes]) -> Imported:
         """Import an exported file: all of it or nothing.
@@ -164,3 +186,69 @@ async def _take_in(connection: Connection, file: BinaryIO, header: Header) -> in
 
 def _next(blocks: Iterator[VectorBlock]) -> VectorBlock | None:
     return next(blocks, None)
+
+
+class _Export:
+    """A connection that shows one moment, until it is ended or a reader stalls.
+
+    What waits for its reader can't time out by itself. So a timer ends it then, from outside; the reader is told so
+    when it goes on.
+    """
+
+    def __init__(self, stall_s: float, ended: Callable[[_Export], None]) -> None:
+        self._stall_s = stall_s
+        self._ended = ended
+        self._connection: Connection | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def connect(self, url: str, prepare: bool) -> Connection:
+        self._connection = connection = await psycopg.AsyncConnection.connect(
+            url, row_factory=dict_row, application_name="undercroft-export", connect_timeout=30
+        )
+        if not prepare:
+            connection.prepare_threshold = None
+        await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+        await connection.set_read_only(True)
+        return connection
+
+    @contextlib.contextmanager
+    def offering(self) -> Iterator[None]:
+        """Let the block take the time of a reader; Unavailable when that was too much."""
+        timer = asyncio.get_running_loop().call_later(self._stall_s, self._stall)
+        try:
+            yield
+        finally:
+            timer.cancel()
+        if self._ending is not None:
+            raise Unavailable(
+                f"The export was ended, as its reader took no part of it for {self._stall_s:g} s.",
+                remedy="Export again, to a place that takes in the file without a pause.",
+                reason="EXPORT_STALLED",
+            )
+
+    async def end(self) -> None:
+        self._ended(self)
+        if self._connection is not None:
+            await self._connection.close()
+
+    def _stall(self) -> None:
+        log.warning("export stalled", stall_s=self._stall_s)
+        self._ending = asyncio.create_task(self.end())
+
+
+async def _parts(connection: Connection, digest: str) -> AsyncGenerator[bytes, None]:
+    models = await rows.count_models(connection, digest or None)
+    if digest and not models:
+        raise NotFound(
+            f"The embedding cache has no vectors of a model {digest[:80]!r}.",
+            remedy="`undercroft cache status` lists the models that it has vectors of.",
+            reason="MODEL_NOT_CACHED",
+        )
+    writer = Writer(Header(_FORMAT, f"undercroft {importlib.metadata.version('undercroft')}", models))
+    yield writer.head()
+    for index, model in enumerate(models):
+        blocks = rows.read_blocks(connection, index, model, block_rows(model.dimensions))
+        async with contextlib.aclosing(blocks):
+            async for block in blocks:
+                yield await asyncio.to_thread(writer.block, block)
+    yield writer.tail()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,13 +21,15 @@ from services.ingest.keys import MAX_PATH_BYTES
 from services.ingest.modules import ModuleRoots
 from services.ingest.skips import Skipped, SkipReason
 
-# The time of a file that was changed just before it was read is not kept, so the next run reads it once more.
-_UNTRUSTED_MTIME_NS = -1
+# Reasons that may be gone a moment later: what is indexed of such a file or folder stays, and the project is stale.
+_PASSING = frozenset({SkipReason.UNREACHABLE, SkipReason.UNSTABLE})
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
     """Size and time of a file when its content was read. ``skip`` says why that content is not indexed.
+
+    A time that can't be trusted is negated: the file may have changed since without another time to show for it.
 
     ``git_blob`` is git's id of that content; None when a release read it that did not compute it.
     """
@@ -64,7 +66,8 @@ class Changes:
 
     ``to_read`` are files that may be new or changed; ``renamed`` are those of them whose module has another name than
     in the live generation, because a package around them came or went. ``vouched`` counts the files that only git's
-    index saves from being read; their hints are renewed.
+    index saves from being read; their hints are renewed. ``found`` has size and time of every file, ``kept`` the live
+    files that can't be reached now, and ``vanished`` counts those that were gone when they were to be read.
     """
 
     roots: ModuleRoots
@@ -75,8 +78,11 @@ class Changes:
     renamed: set[str] = field(default_factory=set)
     hints: dict[str, Hint] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
+    found: dict[str, tuple[int, int]] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
     read: int = 0
     vouched: int = 0
+    vanished: int = 0
 
 
 def compare(
@@ -86,10 +92,13 @@ def compare(
     live: Mapping[str, LiveFile],
     hints: Mapping[str, Hint],
     must_read: Callable[[str], bool],
+    *,
+    trusting: bool = False,
 ) -> Changes:
     """Compare a source with its live files by names, sizes and times; no body is read.
 
-    Files that ``must_read`` asks for are listed to be read although nothing else does.
+    Files that ``must_read`` asks for are listed to be read although nothing else does. When ``trusting``, a time that
+    can't be trusted is all the same: for those who will not read, and have seen no change.
     """
     if os.path.realpath(root) != os.fspath(root):
         raise NotFound(
@@ -101,7 +110,8 @@ def compare(
     found = [entry for entry in entries if isinstance(entry, Found)]
     changes = Changes(ModuleRoots.of((entry.path for entry in found), root.name))
     changes.skipped = [entry for entry in entries if isinstance(entry, Skipped)]
-    changes.seen = {entry.path for entry in found}
+    changes.found = {entry.path: (entry.size_bytes, entry.mtime_ns) for entry in found}
+    changes.seen = set(changes.found)
     git = GitIndex(root)
     for entry in found:
         hint, known = hints.get(entry.path), live.get(entry.path)
@@ -110,7 +120,8 @@ def compare(
         if hint is None or entry.path in changes.renamed or must_read(entry.path):
             changes.to_read.append(entry)
             continue
-        if (hint.size_bytes, hint.mtime_ns) != (entry.size_bytes, entry.mtime_ns):
+        mtime_ns = abs(hint.mtime_ns) if trusting else hint.mtime_ns
+        if (hint.size_bytes, mtime_ns) != (entry.size_bytes, entry.mtime_ns):
             if not _vouched(git, entry, hint):
                 changes.to_read.append(entry)
                 continue
@@ -123,8 +134,29 @@ def compare(
         else:
             changes.to_read.append(entry)
     skipped = {one.path for one in changes.skipped}
-    changes.deleted = sorted(path for path in live if path not in changes.seen or path in skipped)
+    gone = {path for path in live if path not in changes.seen or path in skipped}
+    changes.kept = _unreached(gone, changes.skipped)
+    changes.deleted = sorted(gone - changes.kept)
+    changes.unchanged += len(changes.kept)
     return changes
+
+
+def _unreached(paths: Set[str], skipped: Sequence[Skipped]) -> set[str]:
+    """Return those of the paths that can't be reached now, themselves or for a folder above them."""
+    passing = [one.path for one in skipped if one.reason in _PASSING]
+    folders = tuple(path for path in passing if path.endswith("/") or not path)
+    return {path for path in paths if path in passing or path.startswith(folders)}
+
+
+def count_changed(root: Path, settings: DiscoverySettings, data_dir: Path | None, changes: Changes) -> int:
+    """Count the files that have come, gone or changed since they were compared or read, by size and time."""
+    known = {**changes.found, **{path: (hint.size_bytes, abs(hint.mtime_ns)) for path, hint in changes.hints.items()}}
+    now = {
+        entry.path: (entry.size_bytes, entry.mtime_ns)
+        for entry in discover(root, settings, data_dir=data_dir)
+        if isinstance(entry, Found)
+    }
+    return sum(known.get(path) != now.get(path) for path in known.keys() | now.keys())
 
 
 def untouched(live: Mapping[str, LiveFile], hints: Mapping[str, Hint], skipped: Sequence[Skipped]) -> Changes:
@@ -167,9 +199,14 @@ def read_candidates(
         changes.read += 1
         body = read(root, found.path, max_bytes=settings.max_file_bytes)
         if isinstance(body, Skipped):
-            if body.reason is not SkipReason.VANISHED:
+            if body.reason is SkipReason.VANISHED:
+                changes.vanished += 1
+            else:
                 changes.skipped.append(body)
-            if found.path in live:
+            if found.path in live and body.reason in _PASSING:
+                changes.kept.add(found.path)
+                changes.unchanged += 1
+            elif found.path in live:
                 changes.deleted.append(found.path)
             continue
         digest = hashlib.sha256(body.data).digest()
@@ -198,11 +235,11 @@ def count_edited(root: Path, hints: Mapping[str, Hint]) -> int:
         except OSError:
             edited += 1
             continue
-        same_time = hint.mtime_ns in (stat.st_mtime_ns, _UNTRUSTED_MTIME_NS)
+        same_time = abs(hint.mtime_ns) == stat.st_mtime_ns
         edited += not (same_time and stat.st_size == hint.size_bytes)
     return edited
 
 
 def _hint(body: Body, digest: bytes, skip: tuple[str, str] | None) -> Hint:
-    mtime_ns = _UNTRUSTED_MTIME_NS if is_racy(body.mtime_ns, time.time_ns()) else body.mtime_ns
+    mtime_ns = -body.mtime_ns if is_racy(body.mtime_ns, time.time_ns()) else body.mtime_ns
     return Hint(body.size_bytes, mtime_ns, digest, skip, git_blob_id(body.data))

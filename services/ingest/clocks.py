@@ -12,4 +12,5 @@ def is_racy(mtime_ns: int, read_ns: int) -> bool:
     Its file system's clock may stand still between the two; one that counts whole seconds, longer.
     """
     coarse = mtime_ns % 1_000_000_000 == 0
-    return read_ns - mtime_ns < (_COARSE_GRANULARITY_NS if coarse else _GRANULARITY_NS)
+    # A time well in the future comes from no clock of now: another edit would not show the same one.
+    return abs(read_ns - mtime_ns) < (_COARSE_GRANULARITY_NS if coarse else _GRANULARITY_NS)

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
 from services.core.errors import UndercroftError
 from services.ingest.clocks import is_racy
 from services.ingest.dependencies.manifests import Declared, declared, is_current
 from services.ingest.dependencies.wheels import resolve
-from services.ingest.projects import FOLDER, Source
+from services.ingest.projects import FOLDER, WHEEL, Source
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -34,7 +38,11 @@ class Declarations:
         self._read: dict[int, Declared] = {}
 
     def find(self, own: Sequence[Source]) -> Dependencies:
-        """Return what those of the project's own sources declare that are folders. Nothing of it is imported or run."""
+        """Return what those of the project's own sources declare that are folders. Nothing of it is imported or run.
+
+        ``own`` are all sources that are not managed. What is one of them already, by its package, its name or as the
+        same archive, is not among the result.
+        """
         found = Dependencies()
         if self._wheels_dir is None:
             found.is_complete = False
@@ -42,15 +50,19 @@ class Declarations:
             return found
         # A package that is a source of its own is not looked for.
         taken = {name for source in own for name in (source.name, source.package)}
+        added = {path for source in own if source.kind == WHEEL for path in _spellings(source.root)}
         for source in own:
             if source.kind != FOLDER:
                 continue
             try:
                 wanted = self._declared(source)
                 resolution = resolve(wanted, self._wheels_dir)
-            except UndercroftError as error:
+            except Exception as error:  # of this source alone, whatever it is
+                if not isinstance(error, UndercroftError):
+                    log.exception("dependencies cannot be looked for", source=source.name)
+                cause = error.message if isinstance(error, UndercroftError) else f"{type(error).__name__}."
                 found.is_complete = False
-                found.warnings.append(f"dependencies of {source.name} are not looked for: {error.message}")
+                found.warnings.append(f"dependencies of {source.name} are not looked for: {cause}")
                 continue
             found.is_complete &= wanted.is_complete and not resolution.unread
             found.warnings += [f"{source.name}: {problem.path}: {problem.detail}" for problem in wanted.problems]
@@ -62,7 +74,7 @@ class Declarations:
             ]
             for one in resolution.found:
                 name = one.dependency.name
-                if name in taken:
+                if name in taken or not added.isdisjoint(_spellings(one.path)):
                     continue
                 first = found.archives.setdefault(name, one.path)
                 if first != one.path:
@@ -82,3 +94,11 @@ class Declarations:
             else:
                 self._read[source.id] = known
         return known
+
+
+def _spellings(archive: Path) -> set[Path]:
+    """Return the path of an archive, and that of the file itself where a link leads to it."""
+    try:
+        return {archive, archive.resolve()}
+    except (OSError, RuntimeError):
+        return {archive}

@@ -24,6 +24,26 @@ DEFAULT_MAX_FILE_BYTES = 2 * 1024 * 1024
 _MAX_DEPTH = 200
 _MAX_RULES_BYTES = 1024 * 1024
 _READ_ATTEMPTS = 3
+# What a mount that is away for a moment, or a process short of something, answers.
+_PASSING_ERRORS = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOTCONN,
+        errno.ECONNRESET,
+        errno.EREMOTEIO,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.ENOMEM,
+        errno.ENFILE,
+        errno.EMFILE,
+    }
+)
 _CACHEDIR_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 
@@ -135,11 +155,11 @@ def read(root: Path, path: str, *, max_bytes: int = DEFAULT_MAX_FILE_BYTES) -> B
             return Skipped(path, SkipReason.LINK, "replaced by a link since the scan")
         if error.errno == errno.ENXIO:
             return Skipped(path, SkipReason.SPECIAL, "not a regular file")
-        return Skipped(path, SkipReason.UNREADABLE, _cause(error))
+        return Skipped(path, _reason(error), _cause(error))
     try:
         return _read_stable(descriptor, path, max_bytes)
     except OSError as error:
-        return Skipped(path, SkipReason.UNREADABLE, _cause(error))
+        return Skipped(path, _reason(error), _cause(error))
     finally:
         os.close(descriptor)
 
@@ -181,7 +201,7 @@ def _list(folder: _Folder, walk: _Walk) -> Iterator[Found | Skipped | _Folder]:
         with os.scandir(folder.absolute) as scan:
             entries = {entry.name: entry for entry in scan}
     except OSError as error:
-        yield Skipped(_printable(folder.path), SkipReason.UNREADABLE, _cause(error))
+        yield Skipped(_printable(folder.path), _reason(error), _cause(error))
         return
     if folder.depth:
         whole = _whole_folder_exclusion(folder, entries)
@@ -246,7 +266,7 @@ def _file(entry: os.DirEntry[str], path: str, walk: _Walk) -> Found | Skipped:
     except FileNotFoundError:
         return Skipped(_printable(path), SkipReason.VANISHED, "deleted during the scan")
     except OSError as error:
-        return Skipped(_printable(path), SkipReason.UNREADABLE, _cause(error))
+        return Skipped(_printable(path), _reason(error), _cause(error))
     if not stat.S_ISREG(status.st_mode):
         return Skipped(_printable(path), SkipReason.SPECIAL, "not a regular file")
     if status.st_size > walk.settings.max_file_bytes:
@@ -376,6 +396,10 @@ def _read_stable(descriptor: int, path: str, max_bytes: int) -> Body | Skipped:
 
 def _printable(path: str) -> str:
     return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _reason(error: OSError) -> SkipReason:
+    return SkipReason.UNREACHABLE if error.errno in _PASSING_ERRORS else SkipReason.UNREADABLE
 
 
 def _cause(error: OSError) -> str:

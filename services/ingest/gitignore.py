@@ -2,8 +2,12 @@
 
 A rule is asked about one entry, never about what lies below it: discovery walks from the top and does not enter an
 ignored folder, which is how git does it, and how ``foo/**`` leaves ``foo`` itself open for a later ``!foo/**/``.
-Names are compared as bytes, as git compares them. A wildcard run is matched atomically, so that no pattern can make
-matching exponential.
+Names are compared as bytes, as git compares them.
+
+``re`` holds the interpreter while it matches, so no pattern may make it slow: it takes steps in the order of pattern ×
+path at most. What stands between two ``*`` of a name, and between two ``**/``, is matched atomically where it first
+fits, as the wildcard behind it takes up whatever that leaves; so only the last ``**/`` of a pattern is ever tried at
+several places.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ _POSIX_CLASSES = {
 }
 _WILDCARDS = re.compile(rb"[*?\[\\]")
 _MAX_PATTERN_BYTES = 4096
+# Of the expression of many rules at once: what is matched without a pause is bounded, however long the file.
+_MAX_UNION_BYTES = 8192
 
 
 class _NeverMatches(ValueError):
@@ -76,8 +82,8 @@ class IgnoreRules:
         self._rules = tuple(reversed(rules))
         self._literals = frozenset(literals)
         self._suffixes = tuple(sorted(suffixes))
-        self._names = _union(names)
-        self._paths = _union(paths)
+        self._names = tuple(_unions(names))
+        self._paths = tuple(_unions(paths))
 
     def __bool__(self) -> bool:
         return bool(self._rules)
@@ -87,12 +93,7 @@ class IgnoreRules:
 
         ``path`` is relative to the folder of the ignore file and does not end with ``/``.
         """
-        if not (
-            name in self._literals
-            or name.endswith(self._suffixes)
-            or (self._names is not None and self._names.match(name))
-            or (self._paths is not None and self._paths.match(path))
-        ):
+        if not (name in self._literals or name.endswith(self._suffixes) or self._may_match(name, path)):
             return None
         for rule in self._rules:
             if rule.folders_only and not is_folder:
@@ -100,6 +101,15 @@ class IgnoreRules:
             if rule.regex.match(name if rule.by_name else path):
                 return not rule.negated, rule.source
         return None
+
+    def _may_match(self, name: bytes, path: bytes) -> bool:
+        for union in self._names:
+            if union.match(name):
+                return True
+        for union in self._paths:  # noqa: SIM110 - a generator doubles what a name costs
+            if union.match(path):
+                return True
+        return False
 
 
 def _lines(patterns: bytes) -> Iterator[bytes]:
@@ -131,13 +141,25 @@ def _trim_trailing_spaces(line: bytes) -> bytes:
     return line[:end]
 
 
-def _union(sources: Iterable[bytes]) -> re.Pattern[bytes] | None:
-    joined = b"|".join(sources)
-    return re.compile(b"(?:" + joined + rb")\Z", re.DOTALL) if joined else None
+def _unions(sources: Iterable[bytes]) -> Iterator[re.Pattern[bytes]]:
+    size_bytes, together = 0, list[bytes]()
+    for source in sources:
+        if together and size_bytes + len(source) > _MAX_UNION_BYTES:
+            yield _union(together)
+            size_bytes, together = 0, []
+        size_bytes += len(source)
+        together.append(source)
+    if together:
+        yield _union(together)
+
+
+def _union(sources: list[bytes]) -> re.Pattern[bytes]:
+    return re.compile(b"(?:" + b"|".join(sources) + rb")\Z", re.DOTALL)
 
 
 def _translate(pattern: bytes) -> bytes:
     """Translate a wildmatch pattern (WM_PATHNAME) into the source of a regular expression over bytes."""
+    segments: list[bytes] = []  # what the deep wildcards divide
     out: list[bytes] = []
     run: list[bytes] = []  # what follows a star, up to the next star or slash
     starred = False
@@ -154,9 +176,17 @@ def _translate(pattern: bytes) -> bytes:
         else:
             out.append(b"(?>[^/]*" + body + rb"(?=/|\Z))")
         starred = kind == "star"
-        if not starred:
+        if kind in ("deep", "end"):
+            segments.append(b"".join(out))
+            out.clear()
+        elif not starred:
             out.append(source)
-    return b"".join(out)
+    first, *others = segments
+    if not others:
+        return first
+    # Each ends at a slash, so the first place will do here too: the next deep wildcard takes up any folders behind it.
+    between = b"".join(b"(?>(?:[^/]*/)*?" + segment + b")" for segment in others[:-1])
+    return first + between + b"(?:[^/]*/)*" + others[-1]
 
 
 def _tokens(pattern: bytes) -> Iterator[tuple[str, bytes]]:
@@ -180,7 +210,7 @@ def _tokens(pattern: bytes) -> Iterator[tuple[str, bytes]]:
                 position += 1
                 while pattern.startswith(b"**/", position):
                     position += 3
-                yield "deep", b"(?:[^/]*/)*"
+                yield "deep", b""
             else:
                 yield "star", b""
         elif byte == b"/" or pattern.startswith(b"\\/", position):
@@ -226,7 +256,16 @@ def _bracket(pattern: bytes, position: int) -> tuple[bytes, int]:
     members.discard(ord("/"))
     if not members:
         return b"(?!)", position + 1
-    return b"[" + b"".join(b"\\x%02x" % member for member in sorted(members)) + b"]", position + 1
+    return b"[" + b"".join(_ranges(members)) + b"]", position + 1
+
+
+def _ranges(members: set[int]) -> Iterator[bytes]:
+    """Yield bytes as ranges: a long expression takes long to compile."""
+    for first in sorted(member for member in members if member - 1 not in members):
+        last = first
+        while last + 1 in members:
+            last += 1
+        yield b"\\x%02x" % first if first == last else b"\\x%02x-\\x%02x" % (first, last)
 
 
 def _posix_class(pattern: bytes, position: int) -> tuple[bytes, int] | None:

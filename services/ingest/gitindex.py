@@ -18,18 +18,28 @@ import hashlib
 import io
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from services.ingest.clocks import is_racy
 
+if TYPE_CHECKING:
+    from dulwich.index import SerializedIndexEntry
+
 log = structlog.get_logger(__name__)
 
-_MAX_INDEX_BYTES = 512 * 1024 * 1024
+_MAX_INDEX_BYTES = 128 * 1024 * 1024
+_MAX_ENTRIES = 1_000_000
+_MAX_PATHS_BYTES = 64 * 1024 * 1024  # of all paths: version 4 leaves out what a path shares with the one before
+_COMPRESSED_VERSION = 4
+_EXTENDED = 0x4000
+_FIXED_FIELDS = struct.Struct(">10L20sH")  # times, device, inode, mode, owner, group, size; blob id; flags
 _CHECKSUM_BYTES = 20
 _EXTENSION_HEADER_BYTES = 8
 _ASSUME_VALID = 0x8000
@@ -146,18 +156,18 @@ def _read_index(folder: int) -> tuple[bytes, int]:
 
 def _clean_entries(body: bytes, written_ns: int) -> Iterator[tuple[bytes, _Entry]]:
     """Yield (path, entry) of the regular files that nothing speaks against."""
-    from dulwich.index import read_cache_entry, read_index_header
+    from dulwich.index import read_index_header
 
     stream = io.BytesIO(body)
     version, count = read_index_header(stream)
-    entries = []
-    name = b""
-    for _ in range(count):
-        entry = read_cache_entry(stream, version, name)
-        name = entry.name
-        entries.append(entry)
-    _check_extensions(body, stream.tell())
-    for entry in entries:
+    if count > _MAX_ENTRIES:
+        raise _Unusable(f"it has more than {_MAX_ENTRIES:,} entries")
+    read = _compressed_entries if version == _COMPRESSED_VERSION else _plain_entries
+    paths_bytes = 0
+    for entry in read(stream, body, version, count):
+        paths_bytes += len(entry.name)
+        if paths_bytes > _MAX_PATHS_BYTES:
+            raise _Unusable(f"its paths have more than {_MAX_PATHS_BYTES:,} bytes")
         if entry.flags & (_ASSUME_VALID | _STAGE) or entry.extended_flags & _SKIP_WORKTREE_OR_INTENT_TO_ADD:
             continue
         if not stat.S_ISREG(entry.mode):
@@ -166,6 +176,52 @@ def _clean_entries(body: bytes, written_ns: int) -> Iterator[tuple[bytes, _Entry
         if is_racy(mtime_ns, written_ns):
             continue
         yield entry.name, _Entry(bytes.fromhex(entry.sha.decode()), entry.size, mtime_ns, _nanoseconds(entry.ctime))
+    _check_extensions(body, stream.tell())
+
+
+def _plain_entries(stream: io.BytesIO, body: bytes, version: int, count: int) -> Iterator[SerializedIndexEntry]:
+    """Yield the entries of version 2 and 3, whose paths stand there whole."""
+    from dulwich.index import read_cache_entry
+
+    for _ in range(count):
+        yield read_cache_entry(stream, version)
+
+
+def _compressed_entries(stream: io.BytesIO, body: bytes, version: int, count: int) -> Iterator[SerializedIndexEntry]:
+    """Yield the entries of version 4: of a path only what differs from the end of the one before.
+
+    Not read by dulwich, which does so byte by byte and takes the number of bytes to remove for another kind of number
+    than git writes; above 127 they differ.
+    """
+    from dulwich.index import SerializedIndexEntry
+
+    name = b""
+    for _ in range(count):
+        *numbers, blob, flags = _FIXED_FIELDS.unpack(stream.read(_FIXED_FIELDS.size))
+        ctime_s, ctime_ns, mtime_s, mtime_ns, device, inode, mode, owner, group, size = numbers
+        extended = int.from_bytes(stream.read(2), "big") if flags & _EXTENDED else 0
+        removed = _offset(stream, len(name))
+        end = body.index(b"\0", stream.tell())
+        if len(name) - removed + end - stream.tell() > _MAX_PATHS_BYTES:
+            raise _Unusable(f"a path has more than {_MAX_PATHS_BYTES:,} bytes")
+        name = name[: len(name) - removed] + stream.read(end - stream.tell())
+        stream.seek(end + 1)
+        times = (ctime_s, ctime_ns), (mtime_s, mtime_ns)
+        yield SerializedIndexEntry(
+            name, *times, device, inode, mode, owner, group, size, blob.hex().encode(), flags, extended
+        )
+
+
+def _offset(stream: io.BytesIO, most: int) -> int:
+    """Read a number as git's packs spell offsets: seven bits a byte, the highest first, none with two spellings."""
+    number = -1
+    while True:
+        byte = stream.read(1)[0]
+        number = (number + 1) << 7 | byte & 0x7F
+        if number > most:
+            raise _Unusable("it removes more of a path than there is")
+        if not byte & 0x80:
+            return number
 
 
 def _check_extensions(body: bytes, position: int) -> None:

@@ -53,27 +53,33 @@ class Observer:
                 if source.kind == WHEEL:
                     reasons += _compare_archive(source, files, seen)
                 else:
-                    await asyncio.to_thread(self._compare_folder, source, files, hinted, seen)
+                    reasons += await asyncio.to_thread(self._compare_folder, source, files, hinted, seen)
             except (NotFound, InvalidArgument, PermissionDenied) as error:
                 reasons.append(f"source {source.name}: {error.message}")
         counts = ((seen.new, "new"), (seen.changed, "changed"), (seen.deleted, "deleted"))
         if parts := [f"{n} {word}" for n, word in counts if n]:
             reasons.append(f"files since the last run: {', '.join(parts)}")
         async with self._database.transaction() as connection:
-            await projects.observe(connection, owner.id, bool(reasons), "; ".join(reasons))
+            # What a run that published meanwhile has seen is newer than this.
+            current = await projects.get_project(connection, project, visible, lock=True)
+            if current.generation == owner.generation:
+                await projects.observe(connection, owner.id, bool(reasons), "; ".join(reasons))
             observation = await projects.observation(connection, owner.id)
         assert observation is not None
         return owner, observation, seen
 
     def _compare_folder(
         self, source: Source, live: dict[str, LiveFile], hinted: dict[str, Hint], seen: Comparison
-    ) -> None:
-        found = changes.compare(source.root, self._pipeline.discovery, self._data_dir, live, hinted, lambda path: False)
+    ) -> list[str]:
+        found = changes.compare(
+            source.root, self._pipeline.discovery, self._data_dir, live, hinted, lambda path: False, trusting=True
+        )
         seen.new += sum(one.path not in live for one in found.to_read)
         seen.changed += sum(one.path in live for one in found.to_read)
         seen.unchanged += found.unchanged
         seen.deleted += len(found.deleted)
         seen.skipped += len(found.skipped)
+        return [f"{len(found.kept)} files of {source.name} can't be reached"] if found.kept else []
 
 
 def _compare_archive(source: Source, live: dict[str, LiveFile], seen: Comparison) -> list[str]:

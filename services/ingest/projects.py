@@ -31,6 +31,11 @@ class Project:
     tiers: tuple[TierRule, ...] = ()
     index_dependencies: bool = False
 
+    @property
+    def settings(self) -> tuple[str, tuple[TierRule, ...], bool]:
+        """What of a project its generations are made by."""
+        return self.embedding_model, self.tiers, self.index_dependencies
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveState:
@@ -95,3 +100,5 @@ class Generation:
     model_budget_tokens: int
     counts: dict[str, int]
     degraded: tuple[Degradation, ...]
+    # The run that published it.
+    run_id: int

@@ -16,12 +16,17 @@ from services.ingest.store import operations, projects, publishing
 
 log = structlog.get_logger(__name__)
 
+_AT_A_TIME = 2
+
 
 class Repairs:
     """Checks and rebuilds the sidecars of live generations, one repair of a project at a time over all replicas."""
 
-    def __init__(self, database: Database, volume: Volume, builder: SidecarBuilder) -> None:
+    def __init__(self, database: Database, url: str, volume: Volume, builder: SidecarBuilder) -> None:
         self._database = database
+        self._url = url
+        # Searches may ask for all projects at once.
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._volume = volume
         self._builder = builder
 
@@ -29,7 +34,8 @@ class Repairs:
         """Return the project, what was wrong, and how many files were rebuilt. Who comes second finds them whole."""
         async with self._database.transaction() as connection:
             found = await projects.get_project(connection, project, visible)
-            await operations.lock_repair(connection, found.id)
+        # Who waits for the lock must not hold a connection that others need for their work.
+        async with self._slots, operations.repair_lock(self._url, found.id):
             return await self._repair(project, visible)
 
     async def repair_all(self) -> None:
@@ -45,6 +51,8 @@ class Repairs:
                     _, damages, rebuilt = await self.repair(project.name, Visible())
                 except UndercroftError as error:
                     log.warning("project can't be repaired", project=project.name, reason=error.message)
+                except Exception:
+                    log.exception("project can't be repaired", project=project.name)
                 else:
                     if damages:
                         log.warning("sidecars rebuilt", project=project.name, damages=len(damages), files=rebuilt)

@@ -43,7 +43,11 @@ class IndexRun:
         publishing = PublishStage(run)
         try:
             scope = await ScopeStage(run).read()
-            if run.is_clear:
+            if scope.live is not None and scope.live.run_id == run.id:
+                # The attempt before was killed after its last transaction: all is done.
+                run.report = RunReport.from_json(run.claim.operation.report)
+                run.report.published, run.report.generation = True, scope.live.number
+            elif run.is_clear:
                 await publishing.clear(scope)
             else:
                 found = await DiscoverStage(run).discover(scope)
@@ -55,5 +59,6 @@ class IndexRun:
                     await publishing.publish(scope, found)
         finally:
             await asyncio.to_thread(shutil.rmtree, run.scratch, ignore_errors=True)
+            await asyncio.to_thread(run.shop.builder.discard, run.claim.operation.project_id, run.attempt)
         run.report.stage = Stage.DONE
         return run.report

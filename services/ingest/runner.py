@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import structlog
 
-from services.core.errors import Conflict, Unavailable, UndercroftError
+from services.core.errors import Conflict, NotReady, Unavailable, UndercroftError
 from services.core.notifications import Notifications
 from services.ingest.reports import RunReport, failure
 from services.ingest.run import Cancelled, IndexRun
@@ -76,6 +76,10 @@ class Runner:
                 except psycopg.Error as error:
                     log.warning("the database is away", error=str(error))
                     await asyncio.sleep(_RETRY_S)
+                except Exception:
+                    # A worker that ends indexes nothing more while the service says that it serves.
+                    log.exception("worker failed")
+                    await asyncio.sleep(_RETRY_S)
         finally:
             await claims.close()
 
@@ -92,6 +96,14 @@ class Runner:
 
     async def _run(self, claim: Claim) -> None:
         log.info("run begins", attempt=claim.operation.attempts)
+        if claim.operation.attempts > _MOST_ATTEMPTS:
+            given_up = Unavailable(
+                f"The run was taken up {_MOST_ATTEMPTS} times, and each time the service ended while it was at work.",
+                remedy="The log of the ingest service tells why; mend that, then index again.",
+                reason="RUN_GIVEN_UP",
+            )
+            await self._end(claim, "failed", RunReport.from_json(claim.operation.report), failure(given_up))
+            return
         progress = _Progress(self._shop, claim)
         run = IndexRun(self._shop, claim, progress)
         state, error = "done", None
@@ -110,6 +122,12 @@ class Runner:
             if claim.operation.attempts < _MOST_ATTEMPTS:
                 raise
             state, error = "failed", failure(Unavailable("The database was away too often.", remedy="Index again."))
+        except OSError as raised:
+            log.exception("run failed")
+            disk = NotReady(
+                f"The local disk fails: {raised.strerror}.", remedy="Free space on it or mend it, then index again."
+            )
+            state, error = "failed", failure(disk)
         except Exception as raised:
             log.exception("run failed")
             internal = UndercroftError(
@@ -127,7 +145,11 @@ class Runner:
             return
         log.info("run ended", state=state, generation=report.generation, published=report.published)
         if report.published:
-            await self._sweeper.sweep(claim.operation.project_id)
+            try:
+                await self._sweeper.sweep(claim.operation.project_id)
+            except OSError as failed:
+                # What is left is swept from time to time.
+                log.warning("the sidecar volume can't be swept", error=str(failed))
 
 
 class _Progress:

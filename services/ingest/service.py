@@ -116,6 +116,9 @@ class IngestService:
                 await self._embedder.model(updates.embedding_model)
         async with self._database.transaction() as connection:
             await projects.update_project(connection, project.id, updates)
+            after = await projects.get_project(connection, name, visible)
+            if after.settings != project.settings:
+                await projects.outdate(connection, project.id, "the settings of the project were changed")
             return await projects.get_project(connection, name, visible)
 
     async def delete_project(self, name: str, visible: Visible) -> None:
@@ -158,6 +161,7 @@ class IngestService:
         async with self._database.transaction() as connection:
             owner = await projects.get_project(connection, project, visible)
             await projects.create_source(connection, owner.id, source_id, package or source_id, kind, location)
+            await projects.outdate(connection, owner.id, f"the source {source_id} was added")
             return owner, await projects.get_source(connection, owner.id, source_id)
 
     async def get_source(self, project: str, visible: Visible, source: str) -> Source:
@@ -181,6 +185,7 @@ class IngestService:
                     reason="SOURCE_MANAGED",
                 )
             await projects.delete_source(connection, found.id)
+            await projects.outdate(connection, owner.id, f"the source {source} was removed")
 
     async def run_index(
         self, project: str, visible: Visible, options: Mapping[str, bool], request_id: str
@@ -287,6 +292,7 @@ class IngestService:
             )
         try:
             is_folder, resolved = path.is_dir(), path.resolve()
+            str(resolved).encode()
         except (OSError, ValueError, RuntimeError):
             is_folder = False
         if not is_folder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,8 @@ class NextBuild:
 
     project_id: int
     run_id: int
+    # Name of the attempt, under which it is built.
+    attempt: str
     generation: int
     live: Sequence[SidecarFile]
     dimensions: int
@@ -69,6 +72,7 @@ class SidecarBuilder:
         self._local = local_dir
         # SHA-256 of local files that were hashed already: they need not be hashed again before they change.
         self._hashed: dict[_Signature, bytes] = {}
+        self._locks: dict[int, threading.Lock] = {}
 
     def clean(self) -> None:
         """Remove what a killed process was building; for the start of a service, before anything is built."""
@@ -79,8 +83,8 @@ class SidecarBuilder:
     def build_next(self, wanted: NextBuild) -> Built:
         """Make and publish the sidecars of the generation that the run will make live. Changes nothing that is live."""
         project_id, run_id = wanted.project_id, wanted.run_id
-        with self._connect() as connection:
-            made = self._fresh(project_id, f"run-{run_id}")
+        with self._lock(project_id), self._connect() as connection:
+            made = self._fresh(project_id, wanted.attempt)
             base = self._base(project_id, wanted.generation, wanted.live)
             lexical_base = dense_base = None
             if base is not None:
@@ -108,13 +112,13 @@ class SidecarBuilder:
                     dense_base,
                     lambda: rows.next_vector_ids(connection, project_id, run_id),
                 )
-        return Built(self._publish(made, lexical_files, wanted.live), documents_made, vectors_made)
+            return Built(self._publish(made, lexical_files, wanted.live), documents_made, vectors_made)
 
     def rebuild_live(self, project_id: int, generation: int, dimensions: int) -> Built:
         """Make and publish the sidecars of the live generation anew, from Postgres alone."""
         name = f"rebuilt-{generation}-{secrets.token_hex(4)}"
-        made = self._fresh(project_id, name)
-        with self._connect() as connection:
+        with self._lock(project_id), self._connect() as connection:
+            made = self._fresh(project_id, name)
             lexical_files, documents_made = make_lexical(
                 connection, made / LEXICAL, None, lambda: rows.live_content_ids(connection, project_id, generation)
             )
@@ -127,12 +131,29 @@ class SidecarBuilder:
                     None,
                     lambda: rows.live_vector_ids(connection, project_id, generation),
                 )
-        built = Built(self._publish(made, lexical_files, ()), documents_made, vectors_made)
-        self.keep(project_id, name, generation)
-        return built
+            built = Built(self._publish(made, lexical_files, ()), documents_made, vectors_made)
+            self._keep(project_id, name, generation)
+            return built
 
     def keep(self, project_id: int, made: str, generation: int) -> None:
         """Keep what was built as the base of the next build, and drop older bases."""
+        with self._lock(project_id):
+            self._keep(project_id, made, generation)
+
+    def discard(self, project_id: int, made: str) -> None:
+        """Drop what was built, if it was not kept."""
+        shutil.rmtree(self._local / str(project_id) / made, ignore_errors=True)
+
+    def projects(self) -> list[int]:
+        """Return the ids of projects that have something on local disk."""
+        return [int(folder.name) for folder in self._local.glob("*") if folder.name.isdigit()]
+
+    def forget(self, project_id: int) -> None:
+        """Drop what local disk has of a project."""
+        with self._lock(project_id):
+            shutil.rmtree(self._local / str(project_id), ignore_errors=True)
+
+    def _keep(self, project_id: int, made: str, generation: int) -> None:
         folder = self._local / str(project_id)
         target = folder / str(generation)
         shutil.rmtree(target, ignore_errors=True)
@@ -146,6 +167,12 @@ class SidecarBuilder:
         self, project_id: int, generation: int, live: Sequence[SidecarFile], dimensions: int, counts: Mapping[str, int]
     ) -> list[Damage]:
         """Check what whole files say: their counts against the generation's, and that they find what they hold."""
+        with self._lock(project_id):
+            return self._problems(project_id, generation, live, dimensions, counts)
+
+    def _problems(
+        self, project_id: int, generation: int, live: Sequence[SidecarFile], dimensions: int, counts: Mapping[str, int]
+    ) -> list[Damage]:
         base = self._base(project_id, generation, live)
         if base is None:
             return []
@@ -172,6 +199,10 @@ class SidecarBuilder:
                 if problem:
                     found.append(Damage(first[DENSE], problem))
         return found
+
+    def _lock(self, project_id: int) -> threading.Lock:
+        """Return the lock that keeps a repair's work on local disk apart from a run's."""
+        return self._locks.setdefault(project_id, threading.Lock())
 
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(self._url, application_name="undercroft-sidecars")

@@ -25,6 +25,7 @@ class SkipReason(StrEnum):
     NAME_NOT_UTF8 = "name_not_utf8"
     NAME_TOO_LONG = "name_too_long"
     UNREADABLE = "unreadable"
+    UNREACHABLE = "unreachable"  # the file system fails: a mount that is away, a disk error
     VANISHED = "vanished"
     UNSTABLE = "unstable"  # changed each time while it was being read
     BINARY = "binary"

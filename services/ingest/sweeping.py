@@ -8,6 +8,7 @@ import structlog
 
 from services.core.db import Database
 from services.core.sidecars import Volume
+from services.ingest.sidecars import SidecarBuilder
 from services.ingest.store import sweep
 
 log = structlog.get_logger(__name__)
@@ -20,9 +21,18 @@ class Sweeper:
     under way has written them and not yet pointed at them.
     """
 
-    def __init__(self, database: Database, volume: Volume, *, retention_s: float, orphan_grace_s: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        volume: Volume,
+        builder: SidecarBuilder,
+        *,
+        retention_s: float,
+        orphan_grace_s: float,
+    ) -> None:
         self._database = database
         self._volume = volume
+        self._builder = builder
         self._retention_s = retention_s
         self._orphan_grace_s = orphan_grace_s
 
@@ -32,12 +42,17 @@ class Sweeper:
         await self._collect()
 
     async def sweep_all(self) -> None:
-        """Sweep every project that has superseded generations, and the volume."""
+        """Sweep every project that has superseded generations, the volume, and what local disk has of deleted ones."""
+        # Looked up before the projects: what is on disk by then is of one that exists, or of one that is gone.
+        local = await asyncio.to_thread(self._builder.projects)
         async with self._database.transaction() as connection:
             found = await sweep.with_superseded(connection)
+            every = await sweep.project_ids(connection)
         for project_id in found:
             await self._sweep_rows(project_id)
         await self._collect()
+        for project_id in set(local).difference(every):
+            await asyncio.to_thread(self._builder.forget, project_id)
 
     async def _sweep_rows(self, project_id: int) -> None:
         async with self._database.transaction() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import zipfile
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import project_pb2, project_service_pb2
 
+from services.core.notifications import OPERATIONS
 from tests.support.appliance import Appliance
+from tests.support.waiting import until
 
 MODULE = '''"""Waterproof {name} of version {version}."""
 
@@ -221,3 +224,57 @@ def test_a_wheel_is_a_source_of_its_own(appliance: Appliance, wheels: Path, tmp_
     assert status.snapshot.stale
     assert "parasol" in status.snapshot.stale_reason
     assert appliance.search("public_parasol", "shade").hits, "a damaged archive keeps what is indexed"
+
+
+def test_another_file_of_equal_size_and_time_is_another_file(
+    appliance: Appliance, wheels: Path, tmp_path: Path
+) -> None:
+    """Layers of images have one time for all files: size and time say nothing of a file that has another name."""
+    times = (1_600_000_000, 1_600_000_000)
+    for version in ("1.0", "1.1"):
+        os.utime(write_wheel(wheels, "bonnet", version), times)
+    assert len({path.stat().st_size for path in wheels.glob("bonnet-*")}) == 1
+    app = tmp_path / "milliner"
+    app.mkdir()
+    (app / "requirements.txt").write_text("bonnet==1.0\n")
+    appliance.create_project("hats", [app])
+    appliance.update_project("hats", index_dependencies=True)
+    appliance.index("hats")
+    (app / "requirements.txt").write_text("bonnet==1.1\n")
+    assert appliance.index("hats").published
+    texts = [chunk.text for chunk in appliance.export("hats") if chunk.place.package == "bonnet"]
+    assert any("version 1.1" in text for text in texts)
+    assert not any("version 1.0" in text for text in texts)
+
+
+def test_a_run_that_was_overtaken_takes_no_dependency_from_its_successor(
+    appliance: Appliance, wheels: Path, tmp_path: Path
+) -> None:
+    path = wheels / "oilskin-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(300):
+            archive.writestr(f"oilskin/part_{number}.py", module("oilskin", str(number)))
+    app = tmp_path / "sailor"
+    app.mkdir()
+    (app / "requirements.txt").write_text("oilskin\n")
+    appliance.create_project("sea", [app], model="")
+    appliance.update_project("sea", index_dependencies=True)
+    operation = appliance.start_index("sea")
+    run = int(operation.rpartition("/")[2])
+    with appliance.connect_database() as database:
+        database.autocommit = True
+        staged = "SELECT count(*) FROM staged_files WHERE run_id = %s"
+        until(lambda: database.execute(staged, (run,)).fetchone()[0] >= 64)  # type: ignore[index]
+        database.execute(
+            """
+            SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+            WHERE a.application_name = 'undercroft-claim'
+              AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory')
+            """
+        )
+        # Another worker looks at once, not when its turn comes.
+        database.execute(f"NOTIFY {OPERATIONS}")
+    report = appliance.wait(operation)
+    assert report.attempts > 1
+    assert appliance.status("sea").files == 301
+    assert not appliance.index("sea", verify=True).published

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
 from undercroft.common.v1 import common_pb2
+from undercroft.ingest.v1 import project_service_pb2
 
 from tests.support.appliance import Appliance
 
@@ -143,3 +145,48 @@ def test_options_of_a_run_do_not_need_the_embed_service_unless_they_embed(applia
         appliance.update_project(project, embedding_model="no-such-model")
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert appliance.index(project).embeddings.model == "all-minilm-l6-v2"
+
+
+def test_a_run_that_is_killed_after_its_last_transaction_does_nothing_twice(appliance: Appliance, project: str) -> None:
+    wrong = "[" + ",".join(str(x) for x in np.eye(384)[5]) + "]"
+    right = vectors_of(appliance, project)
+    with appliance.connect_database() as database:
+        database.execute("UPDATE vectors SET embedding = %s::halfvec WHERE fingerprint = ANY(%s)", (wrong, list(right)))
+    operation = appliance.start_index(project, re_embed=True)
+    first = appliance.wait(operation)
+    with appliance.connect_database() as database:
+        # As a kill between publishing and the end of the run leaves it.
+        database.execute(
+            "UPDATE operations SET state = 'running', ended_at = NULL WHERE id = %s",
+            (int(operation.rpartition("/")[2]),),
+        )
+    appliance.kill("ingest")
+    time.sleep(0.2)
+    appliance.wait_serving("ingest")
+    again = appliance.wait(operation)
+    assert again.attempts == 2
+    assert (again.generation, again.published) == (first.generation, True)
+    assert again.embeddings.embedded == first.embeddings.embedded
+    assert appliance.status(project).snapshot.generation == first.generation
+    assert {key: value for key, (_, value) in vectors_of(appliance, project).items()} == {
+        key: value for key, (_, value) in right.items()
+    }
+
+
+def test_what_a_generation_was_not_made_with_makes_it_stale(appliance: Appliance, project: str, tmp_path: Path) -> None:
+    other = tmp_path / "more"
+    other.mkdir()
+    (other / "late.py").write_text("def added_late():\n    return 1\n")
+    appliance.add_source(project, other)
+    assert "more was added" in appliance.status(project).snapshot.stale_reason
+    appliance.index(project)
+    assert not appliance.status(project).snapshot.stale
+    name = f"projects/{project}/sources/more"
+    appliance.client.projects.DeleteSource(project_service_pb2.DeleteSourceRequest(name=name))
+    assert "more was removed" in appliance.status(project).snapshot.stale_reason
+    appliance.index(project)
+    assert not appliance.status(project).snapshot.stale
+    appliance.update_project(project, display_name="Another name")
+    assert not appliance.status(project).snapshot.stale
+    appliance.update_project(project, embedding_model="")
+    assert "settings" in appliance.status(project).snapshot.stale_reason

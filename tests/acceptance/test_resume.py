@@ -100,6 +100,17 @@ def test_a_killed_extraction_goes_on_where_it_was(appliance: Appliance, tmp_path
     keys = {chunk.chunk_key for chunk in appliance.export("resumed")}
     assert len(keys) == (FILES - 2) * 6 + 1
     assert not [key for key in keys if "resumed_1.py" in key]
+    with appliance.connect_database() as database:
+        left = database.execute(
+            """
+            SELECT (SELECT count(*) FROM contents t JOIN projects p ON p.id = t.project_id AND p.name = 'resumed'
+                    WHERE NOT EXISTS (SELECT FROM chunks c WHERE c.content_id = t.id)),
+                   (SELECT count(*) FROM file_texts t JOIN projects p ON p.id = t.project_id AND p.name = 'resumed'
+                    WHERE NOT EXISTS (SELECT FROM files f WHERE f.content_hash = t.content_hash)),
+                   (SELECT count(*) FROM staged_files)
+            """
+        ).fetchone()
+    assert left == (0, 0, 0), "what was extracted and is not published leaves nothing behind"
     # What was resumed is what a run in one go would have published.
     assert not appliance.index("resumed", force=True).published
 

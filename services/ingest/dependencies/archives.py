@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from services.core.errors import Conflict, DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied
@@ -26,13 +26,16 @@ from services.ingest.dependencies.findings import shown
 from services.ingest.dependencies.layouts import Layout, Names, SdistLayout, WheelLayout, exclusion, printable, split
 from services.ingest.dependencies.members import Kind, Member, Refused, tar_members, zip_members
 from services.ingest.discovery import DEFAULT_MAX_FILE_BYTES
-from services.ingest.keys import MAX_PATH_BYTES
+from services.ingest.keys import MAX_PATH_BYTES, fitted
 from services.ingest.skips import Skipped, SkipReason
 
 MTIME_NS = 946_684_800 * 10**9  # 2000-01-01: an archive always unpacks to the same files
 _FILE_MODE = 0o644
 _MAX_NAME_BYTES = 255
 _MAX_CAUSE_CHARS = 200
+_MAX_MEMBER_CHARS = 2 * MAX_PATH_BYTES  # with the folders that a layout takes away; what is longer is not looked into
+_LONG_NAME = f"more than {_MAX_NAME_BYTES} bytes, or {MAX_PATH_BYTES:,} with its folders"
+_REST = "…"
 # All that zipfile, tarfile and the decompressors raise for bytes that are none of theirs.
 _DAMAGE = (
     ArithmeticError,
@@ -61,6 +64,7 @@ class ArchiveLimits:
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
     max_total_bytes: int = 512 << 20  # written
     max_members: int = 50_000
+    max_skipped: int = 10_000  # kept with their names; what is more is only counted
     max_stream_bytes: int = 2 << 30  # decompressed from a tar, written or not: its members can only be read through
 
 
@@ -105,7 +109,7 @@ def unpack(archive: Path, into: Path, limits: ArchiveLimits) -> Unpacked:
                 remedy="Put an undamaged copy into the wheel directory.",
                 reason="ARCHIVE_DAMAGED",
             ) from error
-    return Unpacked(unpacking.files, unpacking.size_bytes, tuple(unpacking.skipped))
+    return Unpacked(unpacking.files, unpacking.size_bytes, unpacking.all_skipped())
 
 
 def sha256_of(path: Path) -> bytes:
@@ -168,19 +172,41 @@ class _Unpacking:
     size_bytes: int = 0
     skipped: dict[Skipped, None] = field(default_factory=dict)  # a folder once, whatever lies in it
     folders: set[str] = field(default_factory=set)
+    unlisted: int = 0  # skipped as well, and not among them
 
     def run(self, members: Iterator[Member]) -> None:
         for count, member in enumerate(members, start=1):
             names = split(member.name)
             if count > self.limits.max_members:
                 detail = f"more than {self.limits.max_members:,} members: this one and the rest are left out"
-                self.skipped[Skipped(printable(names), SkipReason.TOO_LARGE, detail)] = None
+                self.skip(Skipped(printable(names), SkipReason.TOO_LARGE, detail), always=True)
                 return
             if names and member.kind is not Kind.FOLDER:
+                if len(member.name) > _MAX_MEMBER_CHARS:
+                    self.skip(Skipped(printable(names), SkipReason.NAME_TOO_LONG, _LONG_NAME))
+                    continue
                 place = self.layout.place(names)
                 skipped = place if isinstance(place, Skipped) else exclusion(place) or self.take(place, member)
                 if skipped is not None:
-                    self.skipped[skipped] = None
+                    self.skip(skipped)
+
+    def skip(self, skipped: Skipped, *, always: bool = False) -> None:
+        """Keep what is skipped: with a name that is cut to what can be stored, and only so many."""
+        folder = "/" if skipped.path.endswith("/") else ""
+        path = fitted(skipped.path.removesuffix("/"), MAX_PATH_BYTES - len(folder)) + folder
+        if path != skipped.path:
+            skipped = replace(skipped, path=path)
+        if always or len(self.skipped) < self.limits.max_skipped:
+            self.skipped[skipped] = None
+        elif skipped not in self.skipped:
+            self.unlisted += 1
+
+    def all_skipped(self) -> tuple[Skipped, ...]:
+        """Return what is skipped; one more stands for all that is not kept."""
+        if not self.unlisted:
+            return tuple(self.skipped)
+        rest = f"{self.unlisted:,} more members that are left out"
+        return (*self.skipped, Skipped(_REST, SkipReason.TOO_LARGE, rest))
 
     def take(self, names: Names, member: Member) -> Skipped | None:
         """Write a member, or say why it is not written."""
@@ -192,10 +218,7 @@ class _Unpacking:
         if printable(names) != path:
             return SkipReason.NAME_NOT_UTF8, "the name is not valid UTF-8"
         if len(path.encode()) > MAX_PATH_BYTES or any(len(name.encode()) > _MAX_NAME_BYTES for name in names):
-            return (
-                SkipReason.NAME_TOO_LONG,
-                f"more than {_MAX_NAME_BYTES} bytes, or {MAX_PATH_BYTES:,} with its folders",
-            )
+            return SkipReason.NAME_TOO_LONG, _LONG_NAME
         if member.kind in _NOT_WRITTEN:
             return _NOT_WRITTEN[member.kind]
         if member.size_bytes > self.limits.max_file_bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from math import prod
 from urllib.parse import unquote, urlsplit
 
 from packaging.tags import Tag, sys_tags
@@ -14,6 +15,8 @@ from packaging.version import Version
 WHEEL_SUFFIX = ".whl"
 SDIST_SUFFIXES = (".tar.gz", ".zip")
 _PURE = Tag("py3", "none", "any")
+_MAX_NAME_CHARS = 255  # what a file system takes
+_MAX_TAGS = 64
 
 
 class Fit(IntEnum):
@@ -38,8 +41,12 @@ class Distribution:
 
 def parse(file_name: str) -> Distribution | None:
     """Read the name of a wheel or sdist; None where it is the name of neither."""
+    if len(file_name) > _MAX_NAME_CHARS:
+        return None
     try:
         if file_name.endswith(WHEEL_SUFFIX):
+            if _tags(file_name) > _MAX_TAGS:
+                return None
             name, version, build, tags = parse_wheel_filename(file_name)
             return Distribution(file_name, _valid(name), version, _fit(tags), build or (-1, ""))
         if file_name.endswith(SDIST_SUFFIXES):
@@ -69,6 +76,12 @@ def project_part(file_name: str) -> str:
     if file_name.endswith(SDIST_SUFFIXES):
         return canonicalize_name(file_name.rpartition("-")[0])
     return ""
+
+
+def _tags(file_name: str) -> int:
+    """Count the tags of a wheel: all that its last three parts, each a choice, can be combined to."""
+    parts = file_name.removesuffix(WHEEL_SUFFIX).split("-")[-3:]
+    return prod(part.count(".") + 1 for part in parts)
 
 
 def _valid(name: str) -> str:

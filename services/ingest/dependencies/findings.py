@@ -10,15 +10,32 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidName, canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
+from services.ingest.dependencies.versions import MAX_NAME_CHARS
+from services.ingest.dependencies.versions import version as parsed_version
 from services.ingest.discovery import read
 from services.ingest.skips import Skipped, SkipReason
 
 MAX_MANIFEST_BYTES = 1024 * 1024
+MAX_PROJECT_BYTES = 256 * 1024  # of pyproject.toml and setup.cfg: their parsers are slow
 MAX_LOCK_BYTES = 16 * 1024 * 1024
 _MAX_SHOWN_CHARS = 80
+_MAX_PROBLEMS = 100  # of one file
 _CREDENTIALS = re.compile(r"//[^/\s]*@")
+# What of TOML may hold dots that are no part of a key; each runs to the end of the text where it has no end of its own.
+_TOML_TEXT = re.compile(
+    r'''
+    """(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5}|\Z|\\)
+    |\'{3}(?:[^']++|'(?!''))*+(?:'{3,5}|\Z)
+    |"(?:[^"\\\n]++|\\.)*+(?:"|\Z|\n|\\)
+    |'[^'\n]*+(?:'|\Z|\n)
+    |\#[^\n]*+
+    ''',
+    re.VERBOSE | re.DOTALL,
+)
+_MAX_KEY_PARTS = 16
+_LONG_KEY = re.compile(rf"(?<![\w\"-])(?:[\w\"-]++[ \t]*+\.[ \t]*+){{{_MAX_KEY_PARTS}}}")
 _PASSING = (SkipReason.UNREADABLE, SkipReason.UNSTABLE)  # another run may read the file
 _WHY_UNREAD = {
     SkipReason.VANISHED: "there is no such file",
@@ -81,12 +98,20 @@ class Findings:
     declined: set[str] = field(default_factory=set)  # names that are declared for other platforms or Pythons
     own: set[str] = field(default_factory=set)  # names of the project itself and of its workspace
     problems: dict[Problem, None] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)  # how many problems, by path
     files: dict[str, Manifest] = field(default_factory=dict)
     is_complete: bool = True  # no file was given up as a whole although it may well declare something
 
     def problem(self, path: str, detail: str) -> None:
         """Report what does not count, once."""
-        self.problems[Problem(shown(path, len(path)), detail)] = None
+        path = shown(path, len(path))
+        count = self.reported.get(path, 0)
+        if count > _MAX_PROBLEMS:
+            return
+        problem = Problem(path, detail if count < _MAX_PROBLEMS else "there is more that does not count")
+        if problem not in self.problems:
+            self.problems[problem] = None
+            self.reported[path] = count + 1
 
     def give_up(self, path: str, detail: str) -> None:
         """Report a whole file that is there, but could not be read or parsed this time."""
@@ -95,6 +120,9 @@ class Findings:
 
     def want(self, name: str, specifier: SpecifierSet, path: str) -> None:
         """Note a range."""
+        if len(name) > MAX_NAME_CHARS:
+            self.problem(path, f"{shown(name)} is no name: it is too long")
+            return
         self.wanted.append(Wanted(canonicalize_name(name), specifier, path))
 
     def decline(self, name: str) -> None:
@@ -104,8 +132,10 @@ class Findings:
     def lock(self, name: str, version: str, path: str) -> None:
         """Note a fixed version, or report why it is none."""
         try:
-            self.locked.append(Locked(canonicalize_name(name, validate=True), Version(version), path))
-        except (InvalidName, InvalidVersion, ValueError):
+            if len(name) > MAX_NAME_CHARS:
+                raise InvalidName(name)
+            self.locked.append(Locked(canonicalize_name(name, validate=True), parsed_version(version), path))
+        except ValueError:
             self.problem(path, f"{shown(name)} {shown(version)} is no name with a version")
 
     def claim(self, name: object) -> None:
@@ -135,6 +165,9 @@ class Findings:
         """Read a TOML file of the root; None, and a problem, where it is none."""
         text = self.text(path, max_bytes=max_bytes)
         if text is None:
+            return None
+        if _LONG_KEY.search(_TOML_TEXT.sub('"', text)) is not None:  # tomllib needs the square of a key's parts
+            self.give_up(path, f"has a key of more than {_MAX_KEY_PARTS} parts")
             return None
         try:
             return tomllib.loads(text)

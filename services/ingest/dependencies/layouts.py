@@ -58,7 +58,9 @@ class SdistLayout:
             return names[1:]
         outside = printable(names if len(names) == 1 else (names[0], ""))
         return Skipped(
-            outside, SkipReason.EXCLUDED, f"outside of {printable((self._top, ''))}, the folder of the sdist"
+            outside,
+            SkipReason.EXCLUDED,
+            f"outside of {printable((self._top[:_MAX_SHOWN_CHARS], ''))}, the folder of the sdist",
         )
 
 

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from packaging.markers import Marker
 from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import InvalidVersion
 
 from services.ingest.dependencies import poetry
 from services.ingest.dependencies.distributions import parse
 from services.ingest.dependencies.findings import MAX_LOCK_BYTES, Findings, items, shown, table
-from services.ingest.dependencies.markers import holds
+from services.ingest.dependencies.markers import holds, marker
+from services.ingest.dependencies.versions import requirement, specifier, version
+
+_MAX_VERSIONS = 32  # of one package: every dependency on it is compared with each
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def read_pylock(path: str, findings: Findings) -> None:
         return
     try:
         lock = Pylock.from_dict(document)
-    except (PylockValidationError, PylockUnsupportedVersionError, RecursionError) as error:
+    except (PylockValidationError, PylockUnsupportedVersionError, ValueError, RecursionError) as error:
         findings.give_up(path, f"is no lock file of PEP 751: {shown(str(error))}")
         return
     packages: list[_Package] = []
@@ -104,11 +105,11 @@ def read_pipfile(path: str, findings: Findings) -> None:
 
 
 def _read_pipfile_package(name: str, package: dict[str, object], path: str, findings: Findings) -> None:
-    markers, version = package.get("markers"), package.get("version")
-    if not holds(Marker(str(markers)) if markers else None):
+    fixed = package.get("version")
+    if not holds(marker(package.get("markers"))):
         return
-    if isinstance(version, str):
-        findings.lock(name, version.removeprefix("=="), path)
+    if isinstance(fixed, str):
+        findings.lock(name, fixed.removeprefix("=="), path)
     else:
         findings.problem(path, f"{shown(name)} comes from an address or a local path, which is not followed")
 
@@ -118,7 +119,7 @@ def _uv_package(package: dict[str, object], name: str, findings: Findings, path:
     folder = next((source[kind] for kind in ("editable", "virtual", "directory") if kind in source), None)
     if folder is not None:
         _note_folder(name, str(folder), path, findings)
-    forks = [Marker(str(marker)) for marker in items(package.get("resolution-markers"))]
+    forks = [marker(one) for one in items(package.get("resolution-markers"))]
     edges = tuple(map(_uv_edge, _uv_dependencies(package)))
     counts = not forks or any(map(holds, forks))
     return _Package(name, str(package.get("version", "")), counts, edges, local=folder is not None)
@@ -133,11 +134,11 @@ def _uv_dependencies(package: dict[str, object]) -> Iterator[dict[str, object]]:
 
 
 def _uv_edge(dependency: dict[str, object]) -> _Edge:
-    version, marker = dependency.get("version"), dependency.get("marker")
+    fixed = dependency.get("version")
     return _Edge(
         canonicalize_name(str(dependency.get("name", ""))),
-        SpecifierSet(f"=={version}") if version else SpecifierSet(),
-        holds(Marker(str(marker)) if marker else None),
+        specifier(f"=={fixed}") if fixed else SpecifierSet(),
+        holds(marker(dependency.get("marker"))),
     )
 
 
@@ -150,7 +151,7 @@ def _poetry_package(package: dict[str, object], name: str, findings: Findings, p
     return _Package(
         name,
         str(package.get("version", "")),
-        any(holds(Marker(str(marker)) if marker else None) for marker in each),
+        any(holds(marker(one)) for one in each),
         tuple(_Edge(*edge) for edge in poetry.edges(table(package.get("dependencies")))),
         suits=poetry.runs_here(package.get("python-versions")),
         local=is_folder,
@@ -158,14 +159,14 @@ def _poetry_package(package: dict[str, object], name: str, findings: Findings, p
 
 
 def _pdm_package(package: dict[str, object], name: str, findings: Findings, path: str) -> _Package:
-    folder, marker = package.get("path"), package.get("marker")
+    folder = package.get("path")
     is_folder = isinstance(folder, str) and parse(posixpath.basename(folder)) is None
     if is_folder:
         _note_folder(name, str(folder), path, findings)
     return _Package(
         name,
         str(package.get("version", "")),
-        holds(Marker(str(marker)) if marker else None),
+        holds(marker(package.get("marker"))),
         tuple(_pdm_edges(package)),
         suits=poetry.runs_here(package.get("requires_python")),
         local=is_folder,
@@ -175,10 +176,10 @@ def _pdm_package(package: dict[str, object], name: str, findings: Findings, path
 def _pdm_edges(package: dict[str, object]) -> Iterator[_Edge]:
     for line in items(package.get("dependencies")):
         try:
-            requirement = Requirement(str(line))
+            needed = requirement(str(line))
         except (ValueError, RecursionError):
             continue  # its package has an entry of its own, and is kept where nothing is known to lead to it
-        yield _Edge(canonicalize_name(requirement.name), requirement.specifier, holds(requirement.marker))
+        yield _Edge(canonicalize_name(needed.name), needed.specifier, holds(needed.marker))
 
 
 def _note_folder(name: str, folder: str, path: str, findings: Findings) -> None:
@@ -204,6 +205,9 @@ def _read_graph(path: str, entry: _Entry, findings: Findings) -> None:
         except (ValueError, RecursionError) as error:  # names, markers, versions, requirements
             findings.problem(path, f"the package {shown(str(name))} is not understood: {shown(str(error))}")
     declined = findings.declined - {wanted.name for wanted in findings.wanted}
+    if max(Counter(package.name for package in packages).values(), default=0) > _MAX_VERSIONS:
+        findings.give_up(path, f"has more than {_MAX_VERSIONS} versions of one package")
+        return
     _note([package for package in _needed(packages, declined) if not package.local], path, findings)
 
 
@@ -216,12 +220,18 @@ def _needed(packages: list[_Package], declined: set[str]) -> list[_Package]:
     for place, package in enumerate(packages):
         places[package.name].append(place)
 
+    def fitting(edge: _Edge) -> list[int]:
+        named = places.get(edge.name, [])
+        if len(named) == 1:
+            return named
+        return [target for target in named if _in(edge.versions, packages[target].version)] or named
+
+    leads = [[(fitting(edge), edge.counts) for edge in package.edges] for package in packages]
+
     def targets(place: int, *, every: bool) -> Iterator[int]:
-        for edge in packages[place].edges:
-            if every or edge.counts:
-                named = places.get(edge.name, [])
-                fitting = [target for target in named if _in(edge.versions, packages[target].version)]
-                yield from fitting or named
+        for named, counts in leads[place]:
+            if every or counts:
+                yield from named
 
     def walk(starts: Iterable[int], *, every: bool) -> set[int]:
         reached: set[int] = set()
@@ -244,9 +254,9 @@ def _needed(packages: list[_Package], declined: set[str]) -> list[_Package]:
     return [packages[place] for place in sorted(needed)]
 
 
-def _in(versions: SpecifierSet, version: str) -> bool:
+def _in(versions: SpecifierSet, fixed: str) -> bool:
     try:
-        return versions.contains(Version(version), prereleases=True)
+        return versions.contains(version(fixed), prereleases=True)
     except InvalidVersion:
         return not len(versions)
 
@@ -264,6 +274,6 @@ def _note(packages: Iterable[_Package], path: str, findings: Findings) -> None:
 
 def _highest(versions: list[str]) -> str:
     try:
-        return max(versions, key=Version)
+        return max(versions, key=version)
     except InvalidVersion:
         return versions[0]

@@ -6,23 +6,30 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from services.ingest.dependencies.findings import Findings, Manifest, Problem
+from services.ingest.dependencies.findings import Findings, Manifest, Problem, shown
 from services.ingest.dependencies.locks import read_pdm, read_pipfile, read_poetry, read_pylock, read_uv
 from services.ingest.dependencies.pyproject import PYPROJECT, SETUP_CFG, read_pyproject, read_setup_cfg
 from services.ingest.dependencies.requirements import read_requirements
+from services.ingest.dependencies.versions import is_unsatisfiable
+from services.ingest.dependencies.versions import version as parsed_version
+
+log = structlog.get_logger(__name__)
 
 _REQUIREMENTS = re.compile(r"requirements.*\.(txt|in)|.+[-_]requirements\.(txt|in)")
 _REQUIREMENTS_FOLDER = "requirements"
 _PYLOCK = re.compile(r"pylock(\.[^.]+)?\.toml")
 _SETUP_PY = "setup.py"
 _LOCKS = {"Pipfile.lock": read_pipfile, "pdm.lock": read_pdm, "poetry.lock": read_poetry, "uv.lock": read_uv}
+_MAX_RANGES = 256  # of one package
 _NAMES = {PYPROJECT, SETUP_CFG, _SETUP_PY, *_LOCKS}
 
 
@@ -56,16 +63,15 @@ def declared(root: Path) -> Declared:
     findings = Findings(root)
     present = _present(root, findings)
     files: list[str] = []
-    if PYPROJECT in present:
-        files += read_pyproject(findings)
-    if SETUP_CFG in present:
-        files += read_setup_cfg(findings)
-    read_requirements([*filter(_is_requirements, present), *files], findings)
+    for path, read in ((PYPROJECT, read_pyproject), (SETUP_CFG, read_setup_cfg)):
+        if path in present:
+            with _contained(path, findings):
+                files += read(findings)
+    read_requirements([*filter(_is_requirements, present), *files], findings, _contained)
     for path in present:
-        if _PYLOCK.fullmatch(path):
-            read_pylock(path, findings)
-        elif path in _LOCKS:
-            _LOCKS[path](path, findings)
+        if path in _LOCKS or _PYLOCK.fullmatch(path):
+            with _contained(path, findings):
+                _LOCKS.get(path, read_pylock)(path, findings)
     dependencies = tuple(_merged(findings))
     if _SETUP_PY in present:
         findings.files[_SETUP_PY] = Manifest.at(root, _SETUP_PY)
@@ -85,6 +91,16 @@ def is_current(root: Path, files: Iterable[Manifest]) -> bool:
     return known.keys() >= set(_present(root, Findings(root))) and all(
         Manifest.at(root, path) == file for path, file in known.items()
     )
+
+
+@contextmanager
+def _contained(path: str, findings: Findings) -> Iterator[None]:
+    """Make a fault that no reader expects a problem of the one file that it is met in."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("a manifest cannot be read", path=shown(path), error=shown(repr(error)))
+        findings.give_up(path, f"cannot be understood ({type(error).__name__})")
 
 
 def _present(root: Path, findings: Findings) -> list[str]:
@@ -133,11 +149,13 @@ def _merged(findings: Findings) -> list[Dependency]:
         ranges[constraint.name].append(constraint.specifier)
     merged: list[Dependency] = []
     for name in sorted(paths.keys() - findings.own):
-        version = _fixed(name, locked[name], findings)
-        specifier = _combined(name, ranges[name], sorted(paths[name]), findings)
-        if version is not None:
-            specifier = SpecifierSet(f"=={version}")
-        merged.append(Dependency(name, specifier, version, tuple(sorted(paths[name]))))
+        declared_in = sorted(paths[name])
+        with _contained(declared_in[0], findings):
+            version = _fixed(name, locked[name], findings)
+            specifier = _combined(name, ranges[name], declared_in, findings)
+            if version is not None:
+                specifier = SpecifierSet(f"=={version}")
+            merged.append(Dependency(name, specifier, version, tuple(declared_in)))
     return merged
 
 
@@ -151,10 +169,13 @@ def _fixed(name: str, locked: dict[Version, str], findings: Findings) -> Version
 
 def _combined(name: str, ranges: list[SpecifierSet], paths: list[str], findings: Findings) -> SpecifierSet:
     """Join ranges; where nothing satisfies them all, the highest version that one of them names exactly counts."""
-    joined = SpecifierSet(",".join(filter(None, map(str, ranges))))
-    if not joined.is_unsatisfiable():
+    distinct = list(dict.fromkeys(filter(None, map(str, ranges))))
+    if len(distinct) > _MAX_RANGES:
+        findings.problem(paths[0], f"{name} is wanted in {len(distinct):,} ranges: the first {_MAX_RANGES} count")
+    joined = SpecifierSet(",".join(distinct[:_MAX_RANGES]))
+    if not is_unsatisfiable(joined):
         return joined
-    exact = [Version(one.version) for one in joined if one.operator == "==" and not one.version.endswith(".*")]
+    exact = [parsed_version(one.version) for one in joined if one.operator == "==" and not one.version.endswith(".*")]
     chosen = SpecifierSet(f"=={max(exact)}") if exact else joined
     counts = f"{chosen} counts" if exact else "so no file can be found"
     findings.problem(paths[0], f"{name} is wanted as {joined} ({', '.join(paths)}): nothing satisfies that, {counts}")

@@ -9,12 +9,21 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName, default_environment
-from packaging.version import InvalidVersion
+from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName, default_environment
 
 _EXTRA = re.compile(r"""\bextra\s*[=!]=\s*["']([^"']+)["']|["']([^"']+)["']\s*[=!]=\s*extra\b""")
 _MEMBER = re.compile(r"""["']([^"']+)["']\s+(?:not\s+)?in\s+(?:extras|dependency_groups)\b""")
 _MAX_CHOICES = 32
+_MAX_EVALUATED_CHARS = 16 * 1024  # of a marker, over all choices
+_MAX_MARKER_CHARS = 16 * 1024
+
+
+def marker(text: object) -> Marker | None:
+    """Read a marker; None for an empty one. Raises ``InvalidMarker``, a ``ValueError``, and ``RecursionError``."""
+    written = str(text) if text else ""
+    if len(written) > _MAX_MARKER_CHARS:
+        raise InvalidMarker(f"a marker of {len(written):,} characters")
+    return Marker(written) if written else None
 
 
 def holds(marker: Marker | None) -> bool:
@@ -26,7 +35,7 @@ def holds(marker: Marker | None) -> bool:
         return True
     try:
         return any(marker.evaluate_prepared({**_environment(), **chosen}) for chosen in _choices(str(marker)))
-    except (UndefinedComparison, UndefinedEnvironmentName, InvalidVersion, RecursionError):
+    except (UndefinedComparison, UndefinedEnvironmentName, ValueError, RecursionError):
         return True
 
 
@@ -34,7 +43,8 @@ def _choices(text: str) -> Iterator[dict[str, str | frozenset[str]]]:
     """Yield all extras that a marker names, each alone, and none: conflicting extras exclude one another."""
     extras = sorted({one or other for one, other in _EXTRA.findall(text)} | set(_MEMBER.findall(text)))
     members = frozenset(extras)
-    for extra in (members, *map(frozenset, zip(extras[:_MAX_CHOICES], strict=False))):
+    most = min(_MAX_CHOICES, _MAX_EVALUATED_CHARS // (len(text) + 1))
+    for extra in (members, *map(frozenset, zip(extras[:most], strict=False))):
         yield {"extra": extra or "", "extras": members, "dependency_groups": members}
     yield {"extra": "", "extras": frozenset(), "dependency_groups": frozenset()}
 

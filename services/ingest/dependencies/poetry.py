@@ -6,15 +6,19 @@ import re
 from functools import reduce
 from operator import or_
 
-from packaging.markers import Marker
 from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from services.ingest.dependencies.findings import Findings, items, shown, table
-from services.ingest.dependencies.markers import holds, python_version
+from services.ingest.dependencies.markers import holds, marker, python_version
+from services.ingest.dependencies.versions import bounded
+from services.ingest.dependencies.versions import specifier as pep440
+from services.ingest.dependencies.versions import version as parsed_version
 
 _TERM = re.compile(r"(?P<operator>\^|~=|~|===|==|=|!=|<=|>=|<|>)?\s*(?P<version>[^\s,]+)\s*,?\s*")
+_MAX_CONSTRAINT_CHARS = 1024
+_MAX_ALTERNATIVES = 12
 _PLATFORMS = ("linux", "")
 _ELSEWHERE = {"git": "a repository", "path": "a local path", "file": "a local file", "url": "an address"}
 
@@ -24,11 +28,14 @@ def specifier(constraint: str) -> SpecifierSet:
 
     Raises ``ValueError``. Alternatives that PEP 440 cannot join are joined with what lies between them.
     """
-    alternatives = [_conjunction(part) for part in re.split(r"\|\|?", constraint)]
+    parts = re.split(r"\|\|?", constraint) if len(constraint) <= _MAX_CONSTRAINT_CHARS else []
+    if not 0 < len(parts) <= _MAX_ALTERNATIVES:
+        raise InvalidSpecifier(f"{shown(constraint)} is too long")
+    alternatives = [_conjunction(part) for part in parts]
     if len(alternatives) == 1:
         return alternatives[0]
     joined = reduce(or_, (alternative.to_range() for alternative in alternatives)).to_specifier_set()
-    return _hull(alternatives) if joined is None else joined
+    return bounded(_hull(alternatives) if joined is None else joined)
 
 
 def read_tables(poetry: dict[str, object], path: str, findings: Findings) -> None:
@@ -97,7 +104,7 @@ def _applies(options: dict[str, object]) -> bool:
     markers = options.get("markers")
     platform = options.get("platform")
     return (
-        (not isinstance(markers, str) or holds(Marker(markers)))
+        (not isinstance(markers, str) or holds(marker(markers)))
         and runs_here(options.get("python"))
         and (not isinstance(platform, str) or platform in _PLATFORMS)
     )
@@ -113,7 +120,7 @@ def _hull(alternatives: list[SpecifierSet]) -> SpecifierSet:
 
 
 def _bound(term: Specifier) -> Version:
-    return Version(term.version)
+    return parsed_version(term.version)
 
 
 def _conjunction(text: str) -> SpecifierSet:
@@ -126,7 +133,7 @@ def _conjunction(text: str) -> SpecifierSet:
             raise InvalidSpecifier(f"{shown(text)} is no version constraint")
         specifiers += _term(term["operator"] or "", term["version"])
         position = term.end()
-    return SpecifierSet(",".join(specifiers))
+    return pep440(",".join(specifiers))
 
 
 def _term(operator: str, version: str) -> list[str]:
@@ -153,13 +160,10 @@ def _tilde(version: str) -> list[str]:
 
 def _next(version: str, place: int) -> str:
     release = _release(version)
-    epoch = Version(version).epoch
+    epoch = parsed_version(version).epoch
     number = ".".join(map(str, (*release[:place], release[place] + 1)))
     return f"{epoch}!{number}" if epoch else number
 
 
 def _release(version: str) -> tuple[int, ...]:
-    try:
-        return Version(version).release
-    except InvalidVersion as error:
-        raise InvalidSpecifier(str(error)) from error
+    return parsed_version(version).release

@@ -5,6 +5,7 @@ Every optional group and every dependency group counts: what a project may use i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from configparser import Error as ConfigError
 from configparser import RawConfigParser
@@ -12,16 +13,19 @@ from configparser import RawConfigParser
 from packaging.utils import canonicalize_name
 
 from services.ingest.dependencies import poetry
-from services.ingest.dependencies.findings import Findings, items, shown, table
+from services.ingest.dependencies.findings import MAX_PROJECT_BYTES, Findings, items, shown, table
 from services.ingest.dependencies.requirements import read_line
 
 PYPROJECT = "pyproject.toml"
 SETUP_CFG = "setup.cfg"
+# configparser needs the square of the spaces in a line, and of the lines that it does not understand.
+_GAP = re.compile(r"(?<=\S)[^\S\n]+")
+_MAX_CFG_LINES = 5_000
 
 
 def read_pyproject(findings: Findings) -> list[str]:
     """Note what the file declares; return the requirements files that it names as its dependencies."""
-    document = findings.toml(PYPROJECT)
+    document = findings.toml(PYPROJECT, max_bytes=MAX_PROJECT_BYTES)
     if document is None:
         return []
     project, tool = table(document.get("project")), table(document.get("tool"))
@@ -35,12 +39,15 @@ def read_pyproject(findings: Findings) -> list[str]:
 
 def read_setup_cfg(findings: Findings) -> list[str]:
     """Note what the file declares for setuptools; return the requirements files that it names as its dependencies."""
-    text = findings.text(SETUP_CFG)
+    text = findings.text(SETUP_CFG, max_bytes=MAX_PROJECT_BYTES)
     if text is None:
+        return []
+    if text.count("\n") >= _MAX_CFG_LINES:
+        findings.give_up(SETUP_CFG, f"has more than {_MAX_CFG_LINES:,} lines")
         return []
     parser = RawConfigParser(strict=False)
     try:
-        parser.read_string(text)
+        parser.read_string(_GAP.sub(" ", text))
     except ConfigError as error:
         findings.give_up(SETUP_CFG, f"is no configuration file: {shown(str(error))}")
         return []

@@ -10,17 +10,20 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from services.ingest.dependencies.distributions import parse, parse_address
 from services.ingest.dependencies.findings import Findings, Wanted, shown
 from services.ingest.dependencies.markers import holds
+from services.ingest.dependencies.versions import requirement as parsed_requirement
 
-_COMMENT = re.compile(r"(^|\s+)#.*$")
-_OPTIONS = re.compile(r"\s+--?[A-Za-z].*$")
+# No expression may begin with what it can begin again within: that takes the square of a line of spaces.
+_COMMENT = re.compile(r"(?<!\S)#.*$")
+_OPTIONS = re.compile(r"(?<=\s)--?[A-Za-z].*$")
 _OPTION = re.compile(
     r"(?:-(?P<short>[rce])\s*|--(?P<long>requirement|constraint|editable)(?:\s*=\s*|\s+))(?P<value>\S.*)"
 )
@@ -28,17 +31,29 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://|file:", re.IGNOREC
 _OWN_FOLDER = re.compile(r"\./?(\[[^\]]*\])?")
 _MAX_LINE_CHARS = 4096
 _MAX_REPORTED_LINES = 5
+_MAX_LINES = 10_000  # of one file, continued ones counted once, without comments
+_MAX_FILES = 1_000  # of one root
 
 
-def read_requirements(paths: Iterable[str], findings: Findings) -> None:
-    """Note what requirements files and those that they include ask for, each file once."""
+class Guard(Protocol):
+    """Keeps a fault met in one file from the others."""
+
+    def __call__(self, path: str, findings: Findings, /) -> AbstractContextManager[None]: ...
+
+
+def read_requirements(paths: Iterable[str], findings: Findings, guard: Guard) -> None:
+    """Note what requirements files and those that they include ask for, each file once and under a guard."""
     pending = [(path, False) for path in paths]
     seen: set[tuple[str, bool]] = set()  # a file may well be a requirement here and a constraint there
     while pending:
         file = pending.pop()
         if file not in seen:
+            if len(seen) == _MAX_FILES:
+                findings.give_up(file[0], f"is not read: there are more than {_MAX_FILES:,} requirements files")
+                return
             seen.add(file)
-            pending += _read_file(*file, findings)
+            with guard(file[0], findings):
+                pending += _read_file(*file, findings)
 
 
 def read_line(line: str, where: str, path: str, findings: Findings, *, constrains: bool = False) -> bool:
@@ -49,8 +64,8 @@ def read_line(line: str, where: str, path: str, findings: Findings, *, constrain
         _note_address(line, where, path, findings)
         return True
     try:
-        requirement = Requirement(line)
-    except (InvalidRequirement, ValueError, RecursionError):
+        requirement = parsed_requirement(line)
+    except (ValueError, RecursionError):
         return _read_address(line, where, path, findings)
     if not holds(requirement.marker):
         findings.decline(requirement.name)
@@ -70,8 +85,14 @@ def _read_file(path: str, constrains: bool, findings: Findings) -> list[tuple[st
         return []
     included: list[tuple[str, bool]] = []
     unknown: list[str] = []
-    for number, line in _logical_lines(text):
+    for count, (number, line) in enumerate(_logical_lines(text), start=1):
         where = f"line {number}"
+        if count > _MAX_LINES:
+            findings.give_up(path, f"{where}: more than {_MAX_LINES:,} requirements, the rest is not read")
+            break
+        if len(line) > _MAX_LINE_CHARS:
+            unknown.append(f"{where}: {shown(line[:_MAX_LINE_CHARS])}")
+            continue
         option = _OPTION.fullmatch(line)
         if option is not None:
             kind, value = option["short"] or option["long"][0], option["value"].strip("\"' ")
@@ -81,7 +102,7 @@ def _read_file(path: str, constrains: bool, findings: Findings) -> list[tuple[st
             elif (file := _inside(path, value, where, findings)) is not None:
                 included.append((file, constrains or kind == "c"))
         elif not line.startswith("-") and not read_line(
-            _OPTIONS.sub("", line), where, path, findings, constrains=constrains
+            _OPTIONS.sub("", line).rstrip(), where, path, findings, constrains=constrains
         ):
             unknown.append(f"{where}: {shown(line)}")
     for detail in unknown[:_MAX_REPORTED_LINES]:

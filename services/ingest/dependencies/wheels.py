@@ -1,7 +1,8 @@
 """The wheel directory: which of its files a declared dependency is.
 
 Wheels and sdists lie in the directory itself or one folder below it. A link counts where its target lies in the
-directory as well; folders that are links, and all other files, are left alone.
+directory as well; folders that are links, and all other files, are left alone. So are names that are no UTF-8: they
+could not be stored.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from services.ingest.dependencies.findings import shown
 from services.ingest.dependencies.manifests import Declared, Dependency
 
 _MAX_LISTED_VERSIONS = 5
+_NOT_INSIDE = "is no file of the wheel directory, but a link out of it or something else"
+_NOT_UTF8 = "has a path that is not valid UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +104,13 @@ def find(directory: Path, file_name: str) -> Path:
             f"The wheel directory has no {file_name}, but {_inventory(distribution.name, files)}.",
             remedy="Put the file into the wheel directory, or name one that it has.",
         )
+    refused = ""
     for file in named:
         path = _inside(real, file)
-        if path is not None:
+        if isinstance(path, Path):
             return path
-    raise InvalidArgument(
-        f"{file_name} is no file of the wheel directory, but a link out of it or something else.",
-        remedy="Copy the file into the wheel directory.",
-    )
+        refused = path
+    raise InvalidArgument(f"{file_name} {refused}.", remedy="Copy the file into the wheel directory.")
 
 
 def _real(directory: Path) -> Path:
@@ -146,15 +148,15 @@ def _by_name(real: Path, is_wanted: Callable[[str], bool]) -> tuple[dict[str, li
 def _best(dependency: Dependency, files: Collection[_File], real: Path) -> Resolved | str:
     """Return the file of a dependency, or why there is none."""
     fitting = set(dependency.specifier.filter({file.distribution.version for file in files}))
-    outside = ""
+    refused = ""
     for file in sorted(sorted(files, key=_preference), key=_version, reverse=True):
         if file.distribution.version in fitting:
             path = _inside(real, file)
-            if path is not None:
+            if isinstance(path, Path):
                 return Resolved(dependency, file.distribution.version, path, file.distribution.fit is not Fit.SDIST)
-            outside = file.path
-    if outside:
-        return f"{shown(outside)} is no file of the wheel directory, but a link out of it or something else"
+            refused = f"{shown(file.path)} {path}"
+    if refused:
+        return refused
     wanted = (
         f"the project wants {dependency.specifier}" if len(dependency.specifier) else "the project wants any version"
     )
@@ -170,18 +172,22 @@ def _version(file: _File) -> Version:
     return file.distribution.version
 
 
-def _inside(real: Path, file: _File) -> Path | None:
-    """Return the path of a file; None where it is no regular file, or leads out of the directory.
+def _inside(real: Path, file: _File) -> Path | str:
+    """Return the path of a file; in words what is wrong with it where it is no regular file of the directory.
 
     A link keeps its own name: what it points at may well be named by a digest.
     """
     path = real / file.path
     try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        return _NOT_UTF8
+    try:
         target = path.resolve(strict=True)
         is_file = stat.S_ISREG(target.stat().st_mode)
     except (OSError, RuntimeError):
-        return None
-    return path if is_file and target.is_relative_to(real) else None
+        return _NOT_INSIDE
+    return path if is_file and target.is_relative_to(real) else _NOT_INSIDE
 
 
 def _inventory(name: str, files: Iterable[_File]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -60,6 +61,8 @@ class RunContext:
     report: RunReport = field(default_factory=RunReport)
     # By method, what the run goes on without.
     degraded: dict[str, Degradation] = field(default_factory=dict)
+    # When the sources were last compared with what is known of them.
+    looked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     # By name, sources whose files can't be listed: their files stay as they are.
     unlisted: dict[str, UndercroftError] = field(default_factory=dict)
 
@@ -72,9 +75,14 @@ class RunContext:
         return self.claim.operation.kind == operations.CLEAR
 
     @property
+    def attempt(self) -> str:
+        """Name what this attempt makes on local disk: an overtaken one must not touch what its successor makes."""
+        return f"run-{self.id}-{self.claim.fence}"
+
+    @property
     def scratch(self) -> Path:
-        """A folder of the run's own on local disk."""
-        return self.shop.unpacked_dir / f"run-{self.id}"
+        """A folder of the attempt's own on local disk."""
+        return self.shop.unpacked_dir / self.attempt
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from services.core.errors import DataLoss, InvalidArgument, NotFound, PermissionDenied
+from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied
 from services.ingest import changes
 from services.ingest.dependencies.archives import ArchiveLimits
 from services.ingest.opening import open_source
@@ -29,6 +30,7 @@ class DiscoverStage:
         found: dict[int, SourceState] = {}
         with self._run.report.timed(Stage.DISCOVER) as stage:
             await self._run.progress()
+            self._run.looked_at = datetime.now(UTC)
             for source in scope.sources:
                 found[source.id] = state = await self._look_at(scope, source)
                 stage.items += state.changes.unchanged + len(state.changes.to_read) + len(state.changes.skipped)
@@ -73,7 +75,7 @@ class DiscoverStage:
                     lambda path: scope.options.verify or scope.must_extract(source, path),
                 )
                 compared.skipped += opened.skipped
-        except (NotFound, InvalidArgument, PermissionDenied, DataLoss) as error:
+        except (NotFound, NotReady, InvalidArgument, PermissionDenied, DataLoss) as error:
             # An unmounted folder must not empty the project, nor keep its other sources from being indexed.
             self._run.unlisted[source.name] = error
             compared = changes.untouched(live, known, [Skipped("./", SkipReason.UNREADABLE, error.message)])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from services.core.db import Connection
-from services.core.errors import NotReady, Unavailable, UndercroftError
+from services.core.errors import NotReady, Unavailable
 from services.ingest.embedder import EmbeddingModel
 from services.ingest.projects import DENSE
 from services.ingest.reports import Stage, StageCount
@@ -51,17 +51,13 @@ class EmbedStage:
                 self._run.degraded.pop(DENSE, None)
             if DENSE in self._run.degraded:
                 return
-            failed: UndercroftError | None = None
             try:
                 await self._fill(project_id, run_id, scope.model, stage, wanted)
-            except* (NotReady, Unavailable) as errors:
-                # What is raised in here would come out in a group.
-                failed = _first(errors)
-            if failed is not None:
+            except (NotReady, Unavailable) as error:
                 if wanted is Wanted.ALL or scope.replaces_model:
                     # Half of the vectors would be worse than the live ones; what is embedded stays in the cache.
-                    raise failed
-                self._run.degrade(DENSE, failed)
+                    raise
+                self._run.degrade(DENSE, error)
 
     async def _count(self, project_id: int, run_id: int, wanted: Wanted) -> None:
         """Count the texts of the run, and keep their vectors from being pruned."""
@@ -81,7 +77,7 @@ class EmbedStage:
     async def _fill(
         self, project_id: int, run_id: int, model: EmbeddingModel, stage: StageCount, wanted: Wanted
     ) -> None:
-        """Embed what is missing. Raises NotReady or Unavailable, in a group, when the embed service can't."""
+        """Embed what is missing. Raises NotReady or Unavailable when the embed service can't."""
         renew = wanted is Wanted.ALL
         async with self._run.shop.database.transaction() as connection:
             if renew:
@@ -94,10 +90,13 @@ class EmbedStage:
         for first in range(0, len(left), round_size):
             async with self._run.shop.database.transaction() as connection:
                 texts = await vectors.texts(connection, project_id, left[first : first + round_size])
-            async with asyncio.TaskGroup() as group:
-                for start in range(0, len(texts), size):
-                    batch = texts[start : start + size]
-                    group.create_task(self._embed_batch(model, batch, run_id if renew else None))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for start in range(0, len(texts), size):
+                        batch = texts[start : start + size]
+                        group.create_task(self._embed_batch(model, batch, run_id if renew else None))
+            except ExceptionGroup as failed:
+                raise _first(failed) from failed
             stage.items += len(texts)
             await self._run.progress()
 
@@ -120,7 +119,7 @@ class EmbedStage:
         await self._run.shop.database.retry(store)
 
 
-def _first(errors: BaseExceptionGroup[UndercroftError]) -> UndercroftError:
-    for error in errors.exceptions:
-        return _first(error) if isinstance(error, BaseExceptionGroup) else error
-    raise AssertionError("an exception group is never empty")
+def _first(failed: ExceptionGroup[Exception]) -> Exception:
+    """Return the first of the errors: each of them ends the stage, and callers tell them apart."""
+    first = failed.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first

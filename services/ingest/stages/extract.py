@@ -59,6 +59,10 @@ class ExtractStage:
                     count_files(self._run.report, found)
                     await self._run.progress()
                 count_files(self._run.report, found)
+                if state.archive is not None and state.changes.vanished:
+                    raise Unavailable(
+                        f"Files that {source.root.name} was unpacked into have vanished.", remedy="Index again."
+                    )
                 await self._discard([key for key in leftover if key[0] == source.id])
                 async with self._run.transaction() as connection:
                     await staging.stage_deleted(connection, self._run.id, source.id, sorted(set(state.changes.deleted)))
@@ -95,7 +99,7 @@ class ExtractStage:
         """Drop what an earlier attempt staged of files that have changed or gone since."""
         if outdated:
             async with self._run.transaction() as connection:
-                await staging.discard(connection, self._run.id, outdated)
+                await staging.discard(connection, self._run.claim.operation.project_id, self._run.id, outdated)
 
     async def _extract_batch(self, scope: Scope, state: SourceState, batch: Sequence[Candidate]) -> dict[str, Skipped]:
         """Extract, stage and mine files; return by path those that are skipped."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from services.core.db import Connection
+from services.core.errors import InvalidArgument, NotFound, PermissionDenied
 from services.ingest import changes
 from services.ingest.projects import FOLDER
 from services.ingest.reports import Stage
@@ -17,6 +20,8 @@ from services.ingest.store import hints, projects, publishing, staging, vectors
 
 # From so many on, the planner's statistics are renewed at once.
 _MANY_CHUNKS = 2000
+# Looking at all sources again costs at most this part of what a run has cost since it looked: one in so many.
+_LOOK_AGAIN = 10
 _CLEARED = "the project was cleared"
 
 
@@ -39,8 +44,9 @@ class PublishStage:
         """Remember what was seen of the sources by a run that has nothing to publish."""
         assert scope.live is not None
         self._run.report.chunks_kept = scope.live.counts["chunks"]
+        edited = await self._look_again(found)
         async with self._run.transaction() as connection:
-            await self._record_sources(connection, scope, found)
+            await self._record_sources(connection, scope, found, edited)
 
     async def clear(self, scope: Scope) -> None:
         """Publish a generation with nothing in it. Sources and embeddings stay."""
@@ -66,8 +72,9 @@ class PublishStage:
             {"method": one.method, "reason": one.reason, "remedy": one.remedy} for one in self._run.degraded.values()
         ]
         if not (changed or renewed or self._meta_changed(scope)):
+            edited = await self._look_again(found)
             async with self._run.transaction() as connection:
-                await self._record_sources(connection, scope, found)
+                await self._record_sources(connection, scope, found, edited)
             return
         next_generation = self._next_generation(scope)
         with self._run.report.timed(Stage.SIDECARS):
@@ -75,6 +82,7 @@ class PublishStage:
             wanted = NextBuild(
                 project.id,
                 run_id,
+                self._run.attempt,
                 project.generation,
                 live_files,
                 next_generation.model_dimensions,
@@ -84,14 +92,15 @@ class PublishStage:
             complete = replace(next_generation, sidecars=built.files, documents=built.documents, vectors=built.vectors)
         with self._run.report.timed(Stage.PUBLISH):
             await self._run.progress()
+            edited = await self._look_again(found)
 
             async def publish(connection: Connection) -> int:
                 number = await publishing.publish(connection, self._run.claim, complete)
-                await self._record_sources(connection, scope, found)
+                await self._record_sources(connection, scope, found, edited)
                 return number
 
             number = await self._run.shop.database.retry(publish)
-        await asyncio.to_thread(self._run.shop.builder.keep, project.id, f"run-{run_id}", number)
+        await asyncio.to_thread(self._run.shop.builder.keep, project.id, self._run.attempt, number)
         if diff.added + diff.removed >= _MANY_CHUNKS:
             async with self._run.shop.database.transaction() as connection:
                 await publishing.analyze(connection)
@@ -126,24 +135,52 @@ class PublishStage:
         mended = {one.method for one in live.degraded} != self._run.degraded.keys()
         return filled or mended or live.pipeline_hash != scope.pipeline_hash
 
-    async def _record_sources(self, connection: Connection, scope: Scope, found: Mapping[int, SourceState]) -> None:
-        """Remember what was seen of the sources, and whether they have changed since."""
-        reasons = [f"source {name}: {error.message}" for name, error in self._run.unlisted.items()]
+    async def _look_again(self, found: Mapping[int, SourceState]) -> int:
+        """Count the files that were edited meanwhile: among those that were read, and after a longer run among all.
+
+        What a short run has not read, it has looked at a moment ago: at the time that it then records.
+        """
+        run, shop = self._run, self._run.shop
+        folders = [one for one in found.values() if one.source.kind == FOLDER and one.source.name not in run.unlisted]
+        looking_ms = run.report.stages[Stage.DISCOVER].wall_ms if Stage.DISCOVER in run.report.stages else 0
+        age_ms = (datetime.now(UTC) - run.looked_at).total_seconds() * 1000
+        if age_ms < _LOOK_AGAIN * looking_ms:
+            return sum([await asyncio.to_thread(changes.count_edited, one.root, one.changes.hints) for one in folders])
+        run.looked_at = datetime.now(UTC)
         edited = 0
+        for one in folders:
+            with contextlib.suppress(NotFound, InvalidArgument, PermissionDenied):
+                edited += await asyncio.to_thread(
+                    changes.count_changed, one.root, shop.pipeline.discovery, shop.data_dir, one.changes
+                )
+        return edited
+
+    async def _record_sources(
+        self, connection: Connection, scope: Scope, found: Mapping[int, SourceState], edited: int
+    ) -> None:
+        """Remember what was seen of the sources, and whether anything has changed since."""
+        reasons = [f"source {name}: {error.message}" for name, error in self._run.unlisted.items()]
+        present = await projects.hold_sources(connection, scope.project.id)
         for state in found.values():
-            await self._record_source(connection, state)
-            if state.source.kind == FOLDER:
-                edited += await asyncio.to_thread(changes.count_edited, state.root, state.changes.hints)
+            if state.source.id in present:
+                await self._record_source(connection, state)
+            if state.changes.kept:
+                reasons.append(f"{len(state.changes.kept)} files of {state.source.name} can't be reached")
         if edited:
-            reasons.append(f"{edited} files were edited while they were being indexed")
+            reasons.append(f"{edited} files were edited while the project was being indexed")
+        now = await projects.get_project_by_id(connection, scope.project.id)
+        if now is None or now.settings != scope.project.settings or present != {one.id for one in scope.sources}:
+            reasons.append("its sources or settings were changed while it was being indexed")
         if self._run.is_clear:
             reasons.append(_CLEARED)
             for source in scope.sources:
                 await projects.replace_skipped(connection, source.id, [])
                 await projects.record_source(connection, source.id, source.indexed_tier, None)
-        if scope.options.verify:
+        if scope.options.verify and not self._run.unlisted:
             await projects.verified(connection, scope.project.id)
-        await projects.observe(connection, scope.project.id, stale=bool(reasons), reason=" ".join(reasons))
+        await projects.observe(
+            connection, scope.project.id, bool(reasons), "; ".join(reasons), observed_at=self._run.looked_at
+        )
 
     async def _record_source(self, connection: Connection, state: SourceState) -> None:
         source, seen = state.source, state.changes

@@ -134,7 +134,7 @@ class ScopeStage:
         # What an earlier attempt has staged serves this one only if it would stage the same.
         key = hashlib.sha256(hashed + repr((project.tiers, options)).encode()).digest()
         async with self._run.transaction() as connection:
-            staged = await staging.resume(connection, operation.id, key)
+            staged = await staging.resume(connection, project.id, operation.id, key)
         self._run.report.generation = project.generation
         self._run.report.model = project.embedding_model
         self._run.report.renewal_reason = _renewal_reason(live, project, model, hashed, options)

@@ -21,7 +21,7 @@ from services.core.authorization import Visible
 from services.core.db import Connection
 from services.core.errors import Conflict, NotFound
 from services.core.notifications import OPERATIONS
-from services.ingest.store import staging
+from services.ingest.store import projects, staging
 
 INDEX = "index"
 CLEAR = "clear"
@@ -257,9 +257,14 @@ async def _take(session: Connection, operation_id: int, project_id: int, holder:
         return Claim(await get(session, operation_id), project["fence"])
 
 
-async def lock_repair(connection: Connection, project_id: int) -> None:
-    """Be the only repair of a project for the rest of the transaction; wait for another one."""
-    await connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_REPAIR_CLASS, project_id & 0x7FFFFFFF))
+@contextlib.asynccontextmanager
+async def repair_lock(url: str, project_id: int) -> AsyncIterator[None]:
+    """Be the only repair of a project while the block runs, over all replicas; wait for another one."""
+    async with await psycopg.AsyncConnection.connect(
+        url, autocommit=True, application_name="undercroft-repair"
+    ) as session:
+        await session.execute("SELECT pg_advisory_lock(%s, %s)", (_REPAIR_CLASS, project_id & 0x7FFFFFFF))
+        yield
 
 
 async def hold(connection: Connection, claim: Claim) -> None:
@@ -301,4 +306,6 @@ async def end(
         await staging.clear(connection, claim.operation.id)
     else:
         await staging.abandon(connection, claim.operation.project_id, claim.operation.id)
+    if error is not None:
+        await projects.outdate(connection, claim.operation.project_id, f"the last run failed: {error['message']}")
     await connection.execute(f"NOTIFY {OPERATIONS}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -52,9 +53,11 @@ async def create_project(connection: Connection, name: str, display_name: str, e
     return await get_project(connection, name, Visible())
 
 
-async def get_project(connection: Connection, name: str, visible: Visible) -> Project:
+async def get_project(connection: Connection, name: str, visible: Visible, *, lock: bool = False) -> Project:
+    """Return a project; with ``lock``, no run records anything of it for the rest of the transaction."""
     cursor = await connection.execute(
-        f"{_PROJECT} WHERE p.name = %(name)s AND {_VISIBLE}", {"name": name, "visible": visible.sql()}
+        f"{_PROJECT} WHERE p.name = %(name)s AND {_VISIBLE} {'FOR UPDATE OF p' if lock else ''}",
+        {"name": name, "visible": visible.sql()},
     )
     row = await cursor.fetchone()
     if row is None:
@@ -129,11 +132,20 @@ async def put_dependency(connection: Connection, project_id: int, package: str, 
         """
         INSERT INTO sources (project_id, name, package, origin_kind, origin_location, managed)
         VALUES (%(project)s, %(package)s, %(package)s, %(kind)s, %(location)s, true)
-        ON CONFLICT (project_id, name) DO UPDATE SET origin_location = excluded.origin_location
+        -- Another file may have the size and time of the one before: it is to be hashed.
+        ON CONFLICT (project_id, name) DO UPDATE SET origin_location = excluded.origin_location, archive_size_bytes = -1
         WHERE sources.managed AND sources.origin_location <> excluded.origin_location
         """,
         {"project": project_id, "package": package, "kind": WHEEL, "location": location},
     )
+
+
+async def hold_sources(connection: Connection, project_id: int) -> set[int]:
+    """Return the ids of a project's sources; none of them is removed for the rest of the transaction."""
+    cursor = await connection.execute(
+        "SELECT id FROM sources WHERE project_id = %s ORDER BY id FOR KEY SHARE", (project_id,)
+    )
+    return {row["id"] for row in await cursor.fetchall()}
 
 
 async def record_source(connection: Connection, source_id: int, tier: Tier, archive: ArchiveState | None) -> None:
@@ -189,7 +201,7 @@ async def live_generation(connection: Connection, project_id: int) -> Generation
     cursor = await connection.execute(
         """
         SELECT g.project_id, g.number, g.published_at, g.pipeline_hash, g.model_name, g.model_digest,
-               g.model_dimensions, g.model_budget_tokens, g.counts, g.degraded
+               g.model_dimensions, g.model_budget_tokens, g.counts, g.degraded, g.run_id
         FROM generations g JOIN projects p ON p.id = g.project_id AND p.generation = g.number
         WHERE p.id = %s
         """,
@@ -231,15 +243,29 @@ async def _number(cursor: psycopg.AsyncCursor[Any]) -> int:
     return int(row["n"])
 
 
-async def observe(connection: Connection, project_id: int, stale: bool, reason: str) -> None:
-    """Record what the last comparison of sources and live generation saw."""
+async def observe(
+    connection: Connection, project_id: int, stale: bool, reason: str, *, observed_at: datetime | None = None
+) -> None:
+    """Record what the last comparison of sources and live generation saw, now or when it looked."""
     await connection.execute(
         """
-        INSERT INTO observations (project_id, observed_at, stale, reason) VALUES (%s, now(), %s, %s)
+        INSERT INTO observations (project_id, observed_at, stale, reason) VALUES (%s, coalesce(%s, now()), %s, %s)
         ON CONFLICT (project_id) DO UPDATE
         SET observed_at = excluded.observed_at, stale = excluded.stale, reason = excluded.reason
         """,
-        (project_id, stale, reason),
+        (project_id, observed_at, stale, reason),
+    )
+
+
+async def outdate(connection: Connection, project_id: int, reason: str) -> None:
+    """Record that the live generation is not what the project now asks for."""
+    await connection.execute(
+        """
+        INSERT INTO observations (project_id, observed_at, stale, reason)
+        SELECT id, now(), true, %(reason)s FROM projects WHERE id = %(project)s AND generation > 0
+        ON CONFLICT (project_id) DO UPDATE SET stale = true, reason = excluded.reason
+        """,
+        {"project": project_id, "reason": reason},
     )
 
 

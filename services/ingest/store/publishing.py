@@ -12,7 +12,7 @@ from services.core.db import Connection
 from services.core.notifications import GENERATIONS
 from services.core.sidecars import SidecarFile
 from services.ingest.projects import DECISIONS, Degradation
-from services.ingest.store import projects, vectors
+from services.ingest.store import projects, staging, vectors
 from services.ingest.store.operations import Claim, hold
 
 # A live chunk and a staged one are one when all of this is equal.
@@ -136,6 +136,7 @@ async def publish(connection: Connection, claim: Claim, next_generation: NextGen
         "SELECT publish_decisions(%(run)s, %(project)s, %(generation)s, %(mined)s)", {**parameters, "mined": mined}
     )
     await vectors.replace_renewed(connection, run_id, next_generation.model_digest)
+    await staging.clear(connection, run_id)
     await _replace_sidecars(connection, project_id, number, next_generation.sidecars)
     await connection.execute(
         "UPDATE generations SET superseded_at = now() WHERE project_id = %s AND superseded_at IS NULL", (project_id,)
@@ -341,6 +342,11 @@ async def replace_live_sidecars(
     cursor = await connection.execute("SELECT generation FROM projects WHERE id = %s FOR UPDATE", (project_id,))
     row = await cursor.fetchone()
     assert row is not None
+    # Generations that are kept besides the live one go on with the files that they share with it.
+    await connection.execute(
+        "UPDATE sidecars SET died = %(live)s WHERE project_id = %(project)s AND died IS NULL AND born < %(live)s",
+        {"project": project_id, "live": row["generation"]},
+    )
     await connection.execute("DELETE FROM sidecars WHERE project_id = %s AND died IS NULL", (project_id,))
     await _replace_sidecars(connection, project_id, row["generation"], files)
     # A rebuilt vector file has what the cache has got since.

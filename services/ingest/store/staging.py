@@ -101,11 +101,8 @@ async def abandon(connection: Connection, project_id: int, run_id: int) -> None:
     await drop_unused(connection, project_id, contents, texts)
 
 
-async def resume(connection: Connection, run_id: int, pipeline: bytes) -> StagedFiles:
-    """Return the files that an earlier attempt of the run has staged completely with the same pipeline; drop the rest.
-
-    Vectors of an attempt with re-embed stay too: they depend on model and text alone.
-    """
+async def resume(connection: Connection, project_id: int, run_id: int, pipeline: bytes) -> StagedFiles:
+    """Return what an earlier attempt of the run has staged completely with the same pipeline; drop the rest."""
     cursor = await connection.execute(
         """
         UPDATE operations o SET staged_pipeline = %(pipeline)s
@@ -116,39 +113,37 @@ async def resume(connection: Connection, run_id: int, pipeline: bytes) -> Staged
     )
     row = await cursor.fetchone()
     if not (row and row["same"]):
-        for table in ("staged_files", *_OF_FILES):
-            await connection.execute(f"DELETE FROM {table} WHERE run_id = %s", (run_id,))
+        await abandon(connection, project_id, run_id)
         return {}
-    for table in _OF_FILES:
-        await connection.execute(
-            f"""
-            DELETE FROM {table} s USING staged_files f
-            WHERE s.run_id = %(run)s AND f.run_id = s.run_id AND f.source_id = s.source_id AND f.path = s.path
-              AND NOT f.complete
-            """,
-            {"run": run_id},
-        )
-    await connection.execute("DELETE FROM staged_files WHERE run_id = %s AND NOT complete", (run_id,))
     cursor = await connection.execute(
-        "SELECT source_id, path, content_hash, module FROM staged_files WHERE run_id = %s", (run_id,)
+        "SELECT source_id, path, content_hash, module, complete FROM staged_files WHERE run_id = %s", (run_id,)
     )
+    rows = await cursor.fetchall()
+    await discard(connection, project_id, run_id, [(r["source_id"], r["path"]) for r in rows if not r["complete"]])
     return {
         (row["source_id"], row["path"]): StagedBefore(bytes(row["content_hash"]), row["module"])
-        for row in await cursor.fetchall()
+        for row in rows
+        if row["complete"]
     }
 
 
-async def discard(connection: Connection, run_id: int, files: Sequence[tuple[int, str]]) -> None:
-    """Drop what is staged of files, named by (source id, path)."""
-    wanted = ([one[0] for one in files], [one[1] for one in files])
-    for table in ("staged_files", *_OF_FILES):
-        await connection.execute(
-            f"""
-            DELETE FROM {table} s USING unnest(%s::bigint[], %s::text[]) AS d (source_id, path)
-            WHERE s.run_id = %s AND s.source_id = d.source_id AND s.path = d.path
-            """,
-            (*wanted, run_id),
-        )
+async def discard(connection: Connection, project_id: int, run_id: int, files: Sequence[tuple[int, str]]) -> None:
+    """Drop what is staged of files, named by (source id, path), and what nothing else has of it."""
+    parameters = {"run": run_id, "sources": [one[0] for one in files], "paths": [one[1] for one in files]}
+    for table in _OF_FILES[1:]:
+        await connection.execute(_discard(table, "path"), parameters)
+    cursor = await connection.execute(_discard("staged_chunks", "content_id"), parameters)
+    contents = {row["content_id"] for row in await cursor.fetchall()}
+    cursor = await connection.execute(_discard("staged_files", "content_hash"), parameters)
+    texts = {bytes(row["content_hash"]) for row in await cursor.fetchall() if row["content_hash"] is not None}
+    await drop_unused(connection, project_id, sorted(contents), sorted(texts))
+
+
+def _discard(table: str, column: str) -> str:
+    return f"""
+        DELETE FROM {table} s USING unnest(%(sources)s::bigint[], %(paths)s::text[]) AS d (source_id, path)
+        WHERE s.run_id = %(run)s AND s.source_id = d.source_id AND s.path = d.path RETURNING s.{column}
+    """
 
 
 async def analyze(connection: Connection) -> None:
@@ -276,7 +271,20 @@ def _line_text(lines: Sequence[str], line: int, most_chars: int = 240) -> str:
 
 
 async def stage_removed_sources(connection: Connection, project_id: int, run_id: int) -> int:
-    """Stage the end of files whose source was removed from the project; return how many."""
+    """Stage the end of files whose source was removed from the project; return how many.
+
+    What the run had staged of such a source is dropped.
+    """
+    cursor = await connection.execute(
+        """
+        SELECT f.source_id, f.path FROM staged_files f
+        WHERE f.run_id = %s AND NOT EXISTS (SELECT FROM sources s WHERE s.id = f.source_id)
+        """,
+        (run_id,),
+    )
+    staged = [(row["source_id"], row["path"]) for row in await cursor.fetchall()]
+    if staged:
+        await discard(connection, project_id, run_id, staged)
     cursor = await connection.execute(
         """
         INSERT INTO staged_files (run_id, source_id, path, state)

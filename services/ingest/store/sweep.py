@@ -17,6 +17,12 @@ async def with_superseded(connection: Connection) -> list[int]:
     return [row["id"] for row in await cursor.fetchall()]
 
 
+async def project_ids(connection: Connection) -> list[int]:
+    """Return the ids of all projects."""
+    cursor = await connection.execute("SELECT id FROM projects ORDER BY id")
+    return [row["id"] for row in await cursor.fetchall()]
+
+
 async def lock(connection: Connection, project_id: int) -> None:
     """Take the project's row for the rest of the transaction."""
     await connection.execute("SELECT FROM projects WHERE id = %s FOR UPDATE", (project_id,))

@@ -20,7 +20,7 @@ from undercroft.ingest.v1 import index_service_pb2, index_service_pb2_grpc
 
 from services.core.authorization import AllowAll, Authorizer, Visible
 from services.core.db import Database, migrate
-from services.core.errors import DataLoss, InvalidArgument, NotFound
+from services.core.errors import DataLoss, InvalidArgument, NotFound, Overloaded, Unavailable
 from services.core.grpc import ErrorInterceptor, error_reason, open_channel
 from services.ingest import caching
 from services.ingest.cache import Header, ModelVectors, VectorBlock, Writer, read_blocks, verify
@@ -51,8 +51,10 @@ class Store:
 
     def __init__(self, url: str, local: Path) -> None:
         self.url = url
+        self.local = local
         self.database = Database(url, size=6)
-        self.cache = EmbeddingCache(self.database, local, 30 * DAY_S)
+        self.small = Database(url, size=1)
+        self.cache = EmbeddingCache(self.database, local, 30 * DAY_S, url=url)
         self.session = psycopg.connect(url, autocommit=True)
 
     def sql(self, statement: str, *parameters: object) -> list[tuple[object, ...]]:
@@ -593,6 +595,123 @@ async def test_an_export_that_is_broken_off_frees_its_connection(store: Store) -
         assert await anext(parts)
         await parts.aclose()
     assert verify(io.BytesIO(await store.export()), FORMAT).vectors == 10
+
+
+def exporting(store: Store) -> int:
+    """Count the sessions of exports at the server."""
+    ((count,),) = store.sql(
+        """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'undercroft-export'
+        """
+    )
+    assert isinstance(count, int)
+    return count
+
+
+async def _until_no_export(store: Store) -> None:
+    async with asyncio.timeout(20):
+        while exporting(store):
+            await asyncio.sleep(0.01)
+
+
+async def test_exports_take_no_connection_of_the_pool_and_are_few(store: Store) -> None:
+    store.add_vectors(range(10))
+    store.cache = EmbeddingCache(store.small, store.local, 30 * DAY_S, url=store.url)
+    async with contextlib.AsyncExitStack() as stack:
+        await store.small.open()
+        stack.push_async_callback(store.small.close)
+        running = []
+        for _ in range(2):
+            running.append(await stack.enter_async_context(contextlib.aclosing(store.cache.export(""))))
+            assert await anext(running[-1])
+        assert exporting(store) == 2
+        with pytest.raises(Overloaded) as refused:
+            await store.export()
+        assert refused.value.reason == "TOO_MANY_EXPORTS"
+        assert refused.value.remedy
+        # The pool has one connection, and it is free.
+        assert await asyncio.wait_for(store.cache.prune(), 10) == Pruned(removed=0, kept=10)
+        assert [part async for part in running[0]]
+        assert await store.export()
+    await _until_no_export(store)
+
+
+async def test_an_export_that_nobody_reads_is_ended_and_its_reader_told(store: Store) -> None:
+    store.add_vectors(range(10))
+    patient, store.cache = store.cache, EmbeddingCache(store.database, store.local, DAY_S, url=store.url, stall_s=0.2)
+    stalled = []
+    for parts_taken in (1, 2):
+        stalled.append(store.cache.export(""))
+        for _ in range(parts_taken):
+            assert await anext(stalled[-1])
+    await _until_no_export(store)
+    # Nobody has come back to them; there is room for others all the same.
+    assert await store.export() == b"".join([part async for part in patient.export("")])
+    for parts in stalled:
+        with pytest.raises(Unavailable) as told:
+            await anext(parts)
+        assert told.value.reason == "EXPORT_STALLED"
+        assert "0.2 s" in told.value.message
+    assert await store.export()
+
+
+async def test_a_reader_that_is_slow_but_reads_gets_all(store: Store) -> None:
+    store.sql(
+        """
+        INSERT INTO vectors (fingerprint, model_digest, embedding)
+        SELECT sha256(n::text::bytea), %s, array_fill(n, ARRAY[1000])::vector::halfvec FROM generate_series(1, 3000) n
+        """,
+        MODEL,
+    )
+    store.cache = EmbeddingCache(store.database, store.local, DAY_S, url=store.url, stall_s=1.0)
+    parts, started = [], asyncio.get_running_loop().time()
+    async for part in store.cache.export(""):
+        parts.append(part)
+        await asyncio.sleep(0.2)
+    assert asyncio.get_running_loop().time() - started > 1.0
+    assert verify(io.BytesIO(b"".join(parts)), FORMAT).vectors == 3000
+
+
+async def test_an_export_that_finds_no_database_takes_no_place(store: Store) -> None:
+    nowhere = store.url.rpartition("/")[0] + "/none_such"
+    cache = EmbeddingCache(store.database, store.local, DAY_S, url=nowhere)
+    for _ in range(4):
+        with pytest.raises(psycopg.OperationalError):
+            await anext(cache.export(""))
+
+
+async def _read_on(call: grpc.aio.UnaryStreamCall) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
+async def test_clients_that_stall_do_not_keep_others_from_the_cache(store: Store) -> None:
+    """Over gRPC: the transport's buffers are full, and the calls end by the service's doing."""
+    store.sql(
+        """
+        INSERT INTO vectors (fingerprint, model_digest, embedding)
+        SELECT sha256(n::text::bytea), %s, array_fill(n, ARRAY[1000])::vector::halfvec FROM generate_series(1, 8000) n
+        """,
+        MODEL,
+    )
+    store.cache = EmbeddingCache(store.database, store.local, DAY_S, url=store.url, stall_s=0.5)
+    async with served(store, AllowAll()) as stub:
+        calls = [stub.ExportCache(index_service_pb2.ExportCacheRequest()) for _ in range(2)]
+        for call in calls:
+            assert (await call.read()).data
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.ExportCache(index_service_pb2.ExportCacheRequest()).read()
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await stub.GetCacheStatus(index_service_pb2.GetCacheStatusRequest())).models[0].vectors == 8000
+        await _until_no_export(store)
+        size = sum([len(part.data) async for part in stub.ExportCache(index_service_pb2.ExportCacheRequest())])
+        assert size > 16_000_000
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as told:
+                await asyncio.wait_for(_read_on(call), 10)
+            assert told.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert error_reason(told.value)[0] == "EXPORT_STALLED"
 
 
 class SomeProjects:

@@ -26,6 +26,7 @@ from services.core.errors import (
 )
 from services.ingest.dependencies import archives
 from services.ingest.dependencies.archives import MTIME_NS, ArchiveLimits, Unpacked, sha256_of, unpack
+from services.ingest.keys import MAX_PATH_BYTES, fitted
 from services.ingest.skips import Skipped, SkipReason
 
 LIMITS = ArchiveLimits()
@@ -238,7 +239,7 @@ def test_names_that_cannot_be_kept_are_skipped(tmp_path: Path) -> None:
     assert contents(tmp_path / "into") == {long_name: b"x"}
     assert skips(unpacked) == {
         "n" * 260: "name_too_long",
-        long_path: "name_too_long",
+        fitted(long_path, MAX_PATH_BYTES): "name_too_long",
         "caf\\xe9.py": "name_not_utf8",
     }
 
@@ -544,3 +545,37 @@ def test_a_tar_of_noise_is_refused_or_read_in_bounds(noise: bytes, repaired: boo
         path.write_bytes(gzip.compress(bytes(block) + noise[512:] + bytes(1024)))
 
     unpack_in_a_cage(".tar.gz", build)
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".zip"])
+def test_names_without_end_are_not_kept(tmp_path: Path, suffix: str) -> None:
+    long = 60_000
+    names = [f"a/{number}{'n' * long}" for number in range(20)] + [f"a/{'d/' * (long // 2)}x.py", "a/fine.py"]
+    names += [f"a/__pycache__{'x' * 3000}/x.py", f"{'t' * long}/x.py", "a/.venv/x.py", f"a/{'d' * 1100}/.venv/x.py"]
+    archive = (tarred if suffix == ".tar.gz" else zipped)(
+        tmp_path / f"a-1.0{suffix}", [("a/setup.py", b"s"), *((name, b"x") for name in names)]
+    )
+    unpacked = unpack(archive, tmp_path / "into", LIMITS)
+    assert contents(tmp_path / "into") == {"fine.py": b"x", "setup.py": b"s"}
+    assert len(unpacked.skipped) == len(names) - 1  # names that begin alike stay apart
+    assert all(len(skipped.path.encode()) <= MAX_PATH_BYTES for skipped in unpacked.skipped)
+    assert all(len(skipped.detail) < 500 for skipped in unpacked.skipped)
+    assert fitted(names[0], MAX_PATH_BYTES) in skips(unpacked)
+
+
+def test_the_top_folder_of_an_sdist_may_have_a_long_name(tmp_path: Path) -> None:
+    top = "t" * 1500
+    sdist = tarred(tmp_path / "a-1.0.tar.gz", [(f"{top}/a.py", b"a"), *((f"{n}/b.py", b"b") for n in range(3))])
+    unpacked = unpack(sdist, tmp_path / "into", LIMITS)
+    assert contents(tmp_path / "into") == {"a.py": b"a"}
+    assert all(len(skipped.detail) < 500 for skipped in unpacked.skipped)
+
+
+def test_what_is_skipped_is_counted_where_it_is_too_much_to_list(tmp_path: Path) -> None:
+    sdist = tarred(tmp_path / "a-1.0.tar.gz", [(f"a/{number}.png", b"x") for number in range(12)] + [("a/b.py", b"b")])
+    unpacked = unpack(sdist, tmp_path / "into", ArchiveLimits(max_skipped=5))
+    assert contents(tmp_path / "into") == {"b.py": b"b"}
+    assert [skipped.path for skipped in unpacked.skipped] == [*(f"{number}.png" for number in range(5)), "…"]
+    assert unpacked.skipped[-1] == Skipped("…", SkipReason.TOO_LARGE, "7 more members that are left out")
+    unpacked = unpack(sdist, tmp_path / "fewer", ArchiveLimits(max_skipped=5, max_members=8))
+    assert [skipped.path for skipped in unpacked.skipped][-2:] == ["a/8.png", "…"]

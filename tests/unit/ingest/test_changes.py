@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from services.ingest import changes
 from services.ingest.changes import Changes, Hint, LiveFile
+from services.ingest.clocks import is_racy
 from services.ingest.discovery import DiscoverySettings
 from services.ingest.gitindex import git_blob_id
 from tests.support.gitindexes import entry, write_git_index
@@ -224,3 +226,60 @@ def test_where_hints_fit_the_index_is_not_opened(root: Path) -> None:
         hints = {path: dataclasses.replace(hint, git_blob=bytes(20)) for path, hint in hints.items()}
         assert run(root, live, hints)[0].read == 1
     assert [one["event"] for one in logs] == ["git's index is ignored"]
+
+
+def test_a_folder_that_can_not_be_reached_for_a_moment_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount that answers ESTALE has not lost its files; one that forbids them is a decision of somebody."""
+    for path in ("a.py", "sub/b.py", "sub/deep/c.py", "other/d.py"):
+        write(tmp_path, path, "X = 1\n")
+    live = {path: LiveFile(digest("X = 1\n"), "") for path in ("a.py", "sub/b.py", "sub/deep/c.py", "other/d.py")}
+    hints = {path: Hint(6, OLD_NS, digest("X = 1\n")) for path in live}
+    scandir = os.scandir
+
+    def failing(error: int) -> None:
+        def scan(path: str | os.PathLike[str]) -> object:
+            if os.fspath(path).endswith("/sub"):
+                raise OSError(error, os.strerror(error))
+            return scandir(path)
+
+        monkeypatch.setattr(os, "scandir", scan)
+
+    failing(errno.ESTALE)
+    found = changes.compare(tmp_path, SETTINGS, None, live, hints, never)
+    assert found.deleted == []
+    assert found.kept == {"sub/b.py", "sub/deep/c.py"}
+    assert found.unchanged == 4
+    failing(errno.EACCES)
+    found = changes.compare(tmp_path, SETTINGS, None, live, hints, never)
+    assert found.deleted == ["sub/b.py", "sub/deep/c.py"]
+    assert not found.kept
+
+
+def test_edits_after_the_comparison_are_counted_whether_or_not_a_file_was_read(root: Path) -> None:
+    live, hints = known(root)
+    found, _ = run(root, live, hints)
+    assert changes.count_changed(root, SETTINGS, None, found) == 0
+    write(root, "new.py", "N = 1\n")
+    (root / "b.md").unlink()
+    (root / "a.py").write_text("A = 2\n")
+    assert changes.count_changed(root, SETTINGS, None, found) == 3
+
+
+def test_a_time_that_can_not_be_trusted_is_read_by_runs_and_believed_by_observers(root: Path) -> None:
+    live, hints = known(root)
+    hints["a.py"] = dataclasses.replace(hints["a.py"], mtime_ns=-hints["a.py"].mtime_ns)
+    found, candidates = run(root, live, hints)
+    assert found.read == 1
+    assert candidates == []
+    assert found.hints["a.py"].mtime_ns == OLD_NS
+    observed = changes.compare(root, SETTINGS, None, live, hints, never, trusting=True)
+    assert (observed.unchanged, observed.to_read) == (2, [])
+
+
+def test_a_time_in_the_future_is_as_good_as_one_in_the_past() -> None:
+    now = 1_700_000_000_000_000_001
+    assert is_racy(now - 1_000_000, now)
+    assert not is_racy(now - 3_000_000_001, now)
+    assert not is_racy(now + 3_600_000_000_001, now)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import struct
+import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -259,3 +262,56 @@ def test_any_bytes_may_be_found_as_an_index(tmp_path: Path, data: bytes, signed:
     (tmp_path / ".git" / "index").write_bytes(body + (hashlib.sha1(body).digest() if signed else b""))
     (tmp_path / "a.py").write_text("A = 1\n")
     assert not vouched(tmp_path)
+
+
+def compressed(root: Path, entries: Iterable[tuple[SerializedIndexEntry, int, bytes]]) -> Path:
+    """Write an index of version 4; of each entry, how many bytes of the path before it go and which follow."""
+    listed = list(entries)
+    body = bytearray(b"DIRC" + struct.pack(">2L", 4, len(listed)))
+    for one, removed, suffix in listed:
+        number, rest = [removed & 0x7F], removed
+        while rest := rest >> 7:
+            rest -= 1
+            number.insert(0, 0x80 | rest & 0x7F)
+        numbers = (*one.ctime, *one.mtime, one.dev, one.ino, one.mode, one.uid, one.gid, one.size)
+        body += struct.pack(">10L20sH", *numbers, bytes.fromhex(one.sha.decode()), one.flags)
+        body += bytes(number) + suffix + b"\0"
+    index = root / ".git" / "index"
+    index.parent.mkdir()
+    index.write_bytes(bytes(body) + hashlib.sha1(body).digest())
+    return index
+
+
+@pytest.mark.parametrize("length", [1, 127, 128, 129, 200, 16_511, 16_512, 20_000])
+def test_paths_that_share_little_are_read_as_git_writes_them(root: Path, length: int) -> None:
+    first = b"a" * length
+    compressed(root, [(entry(root, "a.py"), 0, first), (entry(root, PATHS[2]), length, PATHS[2].encode())])
+    with capture_logs() as logs:
+        assert vouched(root, PATHS[2])
+        assert not vouched(root)
+    assert logs == []
+
+
+def test_a_small_index_of_paths_without_end_is_ignored(root: Path) -> None:
+    one = entry(root, "a.py")
+    index = compressed(root, [(one, 0, b"z" * 60_000), *((one, 0, b"z") for _ in range(3_000))])
+    assert index.stat().st_size < 400_000
+    tracemalloc.start()
+    try:
+        assert reasons(root) == ["its paths have more than 67,108,864 bytes"]
+        assert tracemalloc.get_traced_memory()[1] < 160 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_path_that_removes_more_than_there_is_is_damage(root: Path) -> None:
+    one = entry(root, "a.py")
+    compressed(root, [(one, 0, b"a.py"), (one, 5, b"b.py")])
+    assert reasons(root) == ["it removes more of a path than there is"]
+
+
+def test_an_index_of_more_entries_than_any_has_is_ignored(root: Path) -> None:
+    index = write_git_index(root, [entry(root, path) for path in PATHS])
+    body = index.read_bytes()[:8] + (2**32 - 1).to_bytes(4, "big") + index.read_bytes()[12:-20]
+    index.write_bytes(body + hashlib.sha1(body).digest())
+    assert reasons(root) == ["it has more than 1,000,000 entries"]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+from structlog.testing import capture_logs
 
 from services.ingest.dependencies import poetry
 from services.ingest.dependencies.findings import MAX_MANIFEST_BYTES
@@ -708,3 +709,108 @@ def test_the_order_of_lines_changes_nothing(lines: list[str]) -> None:
         (Path(folder) / "requirements.txt").write_text("\n".join(lines))
         result = declared(Path(folder))
     assert versions(result) == {"a": "!=2,<3,>=1", "b": "==2", "c": "", "d": "~=1.0"}
+
+
+ENDLESS = "1" * 5000  # int() takes no more than 4,300 digits
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.txt", f"a{' ' * 100_000}b\n"),
+        ("requirements.txt", f"a{' ' * 100_000}{' ' * 100_000}b\n-r{' ' * 100_000}\n{' ' * 100_000}--hash"),
+        ("requirements.txt", f"foo>{ENDLESS}\n"),
+        ("requirements.txt", f"foo>{'1' * 4000}\n"),
+        ("requirements.txt", f"foo{','.join(f'!=1.{number}' for number in range(400))}\n"),
+        ("requirements.txt", f"a-1-{'.'.join('a' * 600)}-{'.'.join('a' * 600)}-{'.'.join('a' * 600)}.whl\n"),
+        ("pyproject.toml", ".".join("a" * 8000) + " = 1\n"),
+        ("pyproject.toml", " . ".join(["'a'", '"b"'] * 4000) + " = 1\n"),
+        ("pyproject.toml", "[" + ".".join("a" * 8000) + "]\n"),
+        ("pyproject.toml", "x = {y = 1, " + ".".join("a" * 8000) + " = 1}\n"),
+        ("pyproject.toml", 'x = {y = """\\""""", ' + ".".join("a" * 8000) + ' = """"""}\n'),
+        ("pyproject.toml", "x = {y = '''\"''''', " + ".".join("a" * 8000) + " = '\"'}\n"),
+        ("pyproject.toml", 'a = 1 # "\n' + ".".join("a" * 8000) + ' = 1 # "\n'),
+        ("pyproject.toml", f"a = '{'x' * (256 * 1024)}'\n"),
+        ("pyproject.toml", f'[tool.poetry.dependencies]\nfoo = "{"||".join("1" * 100_000)}"\n'),
+        ("pyproject.toml", f'[tool.poetry.dependencies]\nfoo = "^{"9" * 4300}"\nbar = "=={ENDLESS}"\n'),
+        ("setup.cfg", f"[options]\na{' ' * 200_000}b\n"),
+        ("setup.cfg", "[options]\n" + "a\n" * 100_000),
+        ("uv.lock", f'[[package]]\nname = "foo"\nversion = "{ENDLESS}"\n'),
+        ("uv.lock", f'[[package]]\nname = 0x{"f" * 5000}\nversion = "1"\n'),
+        ("uv.lock", "".join(f'[[package]]\nname = "foo"\nversion = "{number}"\n' for number in range(40))),
+        ("uv.lock", ".".join("a" * 8000) + " = 1\n"),
+        ("poetry.lock", 2 * f'[[package]]\nname = "foo"\nversion = "{ENDLESS}"\n'),
+        ("pdm.lock", 2 * f'[[package]]\nname = "foo"\nversion = "{ENDLESS}"\ndependencies = ["foo>1"]\n'),
+        ("pylock.toml", f'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "foo"\nversion = "{ENDLESS}"\n'),
+        ("Pipfile.lock", json.dumps({"default": {"foo": {"version": f"=={ENDLESS}"}}})),
+        ("Pipfile.lock", f'{{"default": {ENDLESS}}}'),
+    ],
+    ids=lambda text: text[:16],
+)
+def test_a_file_made_to_take_for_ever_or_to_fail_is_a_problem_of_its_own(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    write(tmp_path, other_requirements_txt="")
+    (tmp_path / "dev-requirements.txt").write_text("good>=1\n")
+    result = declared(tmp_path)
+    assert versions(result)["good"] == ">=1"
+    assert {problem.path for problem in result.problems} == {name}
+    assert all(len(problem.detail) < 1000 for problem in result.problems)
+    for dependency in result.dependencies:
+        dependency.specifier.contains(Version("1"))
+        assert len(str(dependency.specifier)) < 5000
+
+
+def test_a_fault_that_no_reader_expects_makes_the_result_incomplete(tmp_path: Path) -> None:
+    write(tmp_path, uv_lock=f"[[package]]\nname = 0x{'f' * 5000}\n", pyproject_toml="[project]\ndependencies = ['a']")
+    with capture_logs() as logs:
+        result = declared(tmp_path)
+    assert details(result) == ["uv.lock: cannot be understood (ValueError)"]
+    assert versions(result) == {"a": ""}
+    assert not result.is_complete
+    assert [one["path"] for one in logs] == ["uv.lock"]
+
+
+def test_dots_in_texts_and_comments_are_no_long_keys(tmp_path: Path) -> None:
+    dots = ".".join("a" * 100)
+    write(
+        tmp_path,
+        pyproject_toml=f"""
+        # {dots}
+        [tool."{dots}".'{dots}'.x]
+        y = ["{dots}", '{dots}', "\\"{dots}", 1.5, 2.5]
+        z = '''
+        {dots} "
+        '''
+        [project]
+        dependencies = ["a>={".".join("1" * 40)}"]
+        """,
+    )
+    result = declared(tmp_path)
+    assert list(versions(result)) == ["a"]
+    assert result.problems == ()
+
+
+def test_no_file_is_read_without_end(tmp_path: Path) -> None:
+    write(tmp_path, requirements_txt="".join(f"a{number}\n" for number in range(10_005)))
+    result = declared(tmp_path)
+    assert len(result.dependencies) == 10_000
+    assert details(result) == ["requirements.txt: line 10001: more than 10,000 requirements, the rest is not read"]
+    assert not result.is_complete
+    write(tmp_path, requirements_txt="".join(f"-r a{number}.txt\n" for number in range(1_500)))
+    result = declared(tmp_path)
+    assert len(result.files) == 1_000
+    assert not result.is_complete
+
+
+def test_of_many_problems_the_first_are_told(tmp_path: Path) -> None:
+    write(tmp_path, pyproject_toml=f"[project]\ndependencies = [{', '.join(f'{number}' for number in range(500))}]")
+    result = declared(tmp_path)
+    assert len(result.problems) == 101
+    assert any(problem.detail == "there is more that does not count" for problem in result.problems)
+
+
+def test_of_very_many_ranges_the_first_count(tmp_path: Path) -> None:
+    write(tmp_path, requirements_txt="".join(f"a!=1.{number}\n" for number in range(3_000)))
+    result = declared(tmp_path)
+    assert len(result.dependencies[0].specifier) == 256
+    assert details(result) == ["requirements.txt: a is wanted in 3,000 ranges: the first 256 count"]

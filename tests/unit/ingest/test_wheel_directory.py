@@ -264,3 +264,24 @@ def test_a_folder_that_cannot_be_listed_is_said_and_hides_nothing_else(
     assert chosen(resolution) == {"a": f"a-1.0-{PURE}"}
     assert list(reasons(resolution)) == ["b"]
     assert resolution.unread == ("locked/ cannot be listed: Permission denied",)
+
+
+@pytest.mark.parametrize("name", [b"a-2.0-1\xff-py3-none-any.whl", b"\xff/a-2.0.zip"])
+def test_a_path_that_is_no_utf8_is_passed_over_and_named(tmp_path: Path, name: bytes) -> None:
+    path = os.fsdecode(name)
+    touch(tmp_path, path)
+    reason = reasons(resolve(wants(a=""), tmp_path))["a"]
+    assert reason.endswith("has a path that is not valid UTF-8")
+    assert reason.isprintable()
+    with pytest.raises(InvalidArgument) as caught:
+        find(tmp_path, path.rpartition("/")[2])
+    assert caught.value.message.isprintable()
+    touch(tmp_path, f"a-1.0-{PURE}")
+    assert chosen(resolve(wants(a=""), tmp_path)) == {"a": f"a-1.0-{PURE}"}
+
+
+def test_a_wheel_of_more_tags_than_any_has_is_none() -> None:
+    tags = ".".join(f"t{number}" for number in range(20))
+    assert parse(f"a-1.0-{tags}-none-any.whl") is not None
+    assert parse(f"a-1.0-{tags}-{tags}-any.whl") is None
+    assert parse(f"a-1.0-{tags * 10}-none-any.whl") is None

@@ -152,7 +152,8 @@ class IndexServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportCache(self, request, context):
-        """Exports the embedding cache as one file, in parts.
+        """Exports the embedding cache as one file, in parts. RESOURCE_EXHAUSTED with the reason TOO_MANY_EXPORTS while two are
+        under way; UNAVAILABLE with EXPORT_STALLED for a caller who took no part for a minute.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -57,7 +57,9 @@ class IndexServiceStub:
     UploadArchive: _grpc.StreamUnaryMultiCallable[_index_service_pb2.UploadArchiveRequest, _index_service_pb2.UploadArchiveResponse]
     """Takes an archive as a source, in parts of at most 1 MiB. A later release does this: UNIMPLEMENTED."""
     ExportCache: _grpc.UnaryStreamMultiCallable[_index_service_pb2.ExportCacheRequest, _index_service_pb2.ExportCacheResponse]
-    """Exports the embedding cache as one file, in parts."""
+    """Exports the embedding cache as one file, in parts. RESOURCE_EXHAUSTED with the reason TOO_MANY_EXPORTS while two are
+    under way; UNAVAILABLE with EXPORT_STALLED for a caller who took no part for a minute.
+    """
     ImportCache: _grpc.StreamUnaryMultiCallable[_index_service_pb2.ImportCacheRequest, _index_service_pb2.ImportCacheResponse]
     """Imports an exported embedding cache: all of it or nothing. INVALID_ARGUMENT with the reason CACHE_DAMAGED or
     CACHE_INCOMPATIBLE when the file can't be taken in; then nothing has changed.
@@ -95,7 +97,9 @@ class IndexServiceAsyncStub(IndexServiceStub):
     UploadArchive: _aio.StreamUnaryMultiCallable[_index_service_pb2.UploadArchiveRequest, _index_service_pb2.UploadArchiveResponse]  # type: ignore[assignment]
     """Takes an archive as a source, in parts of at most 1 MiB. A later release does this: UNIMPLEMENTED."""
     ExportCache: _aio.UnaryStreamMultiCallable[_index_service_pb2.ExportCacheRequest, _index_service_pb2.ExportCacheResponse]  # type: ignore[assignment]
-    """Exports the embedding cache as one file, in parts."""
+    """Exports the embedding cache as one file, in parts. RESOURCE_EXHAUSTED with the reason TOO_MANY_EXPORTS while two are
+    under way; UNAVAILABLE with EXPORT_STALLED for a caller who took no part for a minute.
+    """
     ImportCache: _aio.StreamUnaryMultiCallable[_index_service_pb2.ImportCacheRequest, _index_service_pb2.ImportCacheResponse]  # type: ignore[assignment]
     """Imports an exported embedding cache: all of it or nothing. INVALID_ARGUMENT with the reason CACHE_DAMAGED or
     CACHE_INCOMPATIBLE when the file can't be taken in; then nothing has changed.
@@ -178,7 +182,9 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _index_service_pb2.ExportCacheRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_index_service_pb2.ExportCacheResponse], _abc.AsyncIterator[_index_service_pb2.ExportCacheResponse]]:
-        """Exports the embedding cache as one file, in parts."""
+        """Exports the embedding cache as one file, in parts. RESOURCE_EXHAUSTED with the reason TOO_MANY_EXPORTS while two are
+        under way; UNAVAILABLE with EXPORT_STALLED for a caller who took no part for a minute.
+        """
 
     @_abc_1.abstractmethod
     def ImportCache(
