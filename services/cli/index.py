@@ -75,7 +75,8 @@ def index(
         typer.Option(
             "--tier",
             metavar="GLOB=TIER",
-            help="What to embed of packages that the glob fits: full, doc_pages (what documents them) or none.",
+            help="What to embed of packages that the glob fits: full, doc_pages (what documents them) or none. "
+            "The rules of a call replace the former ones; '' alone removes them.",
         ),
     ] = None,
     home: HomeOption = None,
@@ -97,12 +98,23 @@ def index(
 
 def see_through(client: Client, out: Console, project: str, operation: str) -> None:
     """Follow a run to its end and show its report; leave with status 1 when it failed."""
-    report = _watch(client, out, operation)
+    status = client.projects.GetProjectStatus(project_service_pb2.GetProjectStatusRequest(name=f"projects/{project}"))
+    if status.running_operation and status.running_operation != operation:
+        out.print("waiting for the run that is under way")
+    try:
+        report = _watch(client, out, operation)
+    except KeyboardInterrupt:
+        out.print(
+            f"The run goes on: `undercroft projects status {project}` tells, `projects cancel {project}` stops it."
+        )
+        raise typer.Exit(130) from None
     ended = client.operations.GetOperation(_operation_request(operation))
-    _show(out, project, report)
     if ended.HasField("error"):
-        out.print(f"The run failed: {ended.error.message}", style="red", markup=False)
+        out.print(f"{project}: failed: {ended.error.message}", style="red", markup=False)
+        if report.generation:
+            out.print(f"Generation {report.generation} stays live.")
         raise typer.Exit(1)
+    _show(out, project, report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +133,7 @@ def _settings(model: str | None, dependencies: bool | None, tiers: list[str] | N
     if dependencies is not None:
         project.index_dependencies = dependencies
         fields.append("index_dependencies")
-    for rule in tiers or ():
+    for rule in filter(None, tiers or ()):
         glob, _, tier = rule.rpartition("=")
         number = _TIERS.get(tier)
         if not glob or number is None:
@@ -158,16 +170,19 @@ def _ensure_project(client: Client, name: str, settings: _Settings, folders: lis
     # Without a project in the request, a new one gets the default model.
     wanted = settings.project if "embedding_model" in settings.fields else None
     listed: list[project_pb2.Source] = []
+    exists = not folders
     try:
-        client.projects.CreateProject(project_service_pb2.CreateProjectRequest(project_id=name, project=wanted))
+        if folders:
+            client.projects.CreateProject(project_service_pb2.CreateProjectRequest(project_id=name, project=wanted))
     except grpc.RpcError as error:
         if explain(error).code != "ALREADY_EXISTS":
             raise
+        exists = True
+    if exists:
+        # Without folders a project that is not there is a mistake, not a new project.
         request = project_service_pb2.ListSourcesRequest(parent=parent, page_size=1000)
         listed = list(client.projects.ListSources(request).sources)
-    if settings.fields and (listed or wanted is None):
-        _update(client, parent, settings)
-    known = {source.folder.path for source in listed}
+    known = {source.folder.path for source in listed if source.HasField("folder")}
     if listed and not named and not known & {os.fspath(folder) for folder in folders}:
         fail(
             InvalidArgument(
@@ -175,6 +190,8 @@ def _ensure_project(client: Client, name: str, settings: _Settings, folders: lis
                 remedy=f"Add the folder to it with `--project {name}`, or name another project with `--project`.",
             )
         )
+    if settings.fields and (exists or wanted is None):
+        _update(client, parent, settings)
     taken = {source.name.rpartition("/")[2] for source in listed}
     for folder in folders:
         if os.fspath(folder) in known:

@@ -16,6 +16,7 @@ from services.cli.connection import connect
 from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, fail, print_json
 from services.core.errors import UndercroftError
+from services.core.names import check_model
 
 group = typer.Typer(help="Embedding models: prepare, install, list.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -62,7 +63,7 @@ def prepare_model(
             def show(stage: str, share: float) -> None:
                 progress.update(task, description=stage, completed=share)
 
-            destination = into.resolve() / name
+            destination = into.resolve() / check_model(name)
             prepared = prepare(folder if source.suffix == ".whl" else folder.absolute(), destination, progress=show)
     except UndercroftError as error:
         fail(error)
@@ -87,7 +88,7 @@ def install_model(
     try:
         place = Home.locate(home)
         place.create()
-        name = name or source.resolve().name
+        name = check_model(name or source.resolve().name)
         manifest = install(source.resolve(), place.models / name)
     except UndercroftError as error:
         fail(error)

@@ -39,6 +39,13 @@ def fail(error: UndercroftError) -> NoReturn:
 def fail_call(error: grpc.RpcError) -> NoReturn:
     """Print what a failed call says, and end with 1."""
     told = explain(error)
+    if told.code == "UNAVAILABLE" and not told.remedy:
+        # What gRPC says of a broken connection helps nobody.
+        _tell(
+            "The service does not answer now.",
+            "It may be starting again: `undercroft status` tells. A run that was under way goes on by itself.",
+        )
+        sys.exit(1)
     _tell(told.message or told.code, told.remedy)
     sys.exit(1)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from google.longrunning import operations_pb2
 from rich.table import Table
 from rich.text import Text
 from undercroft.common.v1 import common_pb2
-from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
+from undercroft.ingest.v1 import index_service_pb2, project_pb2, project_service_pb2
 
 from services.cli.connection import connect
 from services.cli.index import see_through
@@ -16,7 +17,9 @@ from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, print_json
 
 group = typer.Typer(
-    help="Projects: list, status, skipped files, clear, delete.", no_args_is_help=True, rich_markup_mode=None
+    help="Projects: list, status, sources, skipped files, cancel, clear, delete.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 _COLOURS = {common_pb2.METHOD_STATE_READY: "green", common_pb2.METHOD_STATE_BROKEN: "red"}
@@ -62,6 +65,8 @@ def project_status(project: ProjectArgument, as_json: JsonOption = False, home: 
         f"  {status.files} files, {status.chunks} chunks, {status.symbols} symbols, {status.references} references,"
         f" {status.decisions} decisions, {status.skipped_files} skipped"
     )
+    if status.running_operation:
+        out.print(f"  a run is under way: {status.running_operation}", style="yellow", markup=False)
     for method in status.methods:
         state = common_pb2.MethodState.Name(method.state).removeprefix("METHOD_STATE_").lower()
         line = Text.assemble(f"  {method.method:<17}", (f"{state:<9}", _COLOURS.get(method.state, "yellow")))
@@ -83,10 +88,58 @@ def skipped(
             index_service_pb2.ListSkippedFilesRequest(parent=f"projects/{project}", page_size=limit)
         )
     out = console()
+    if not response.skipped_files:
+        out.print("nothing was skipped")
     for one in response.skipped_files:
         out.print(Text.assemble((f"{one.reason:<20}", "yellow"), f" {one.path}  ", (one.detail, "dim")))
     if response.total_size > len(response.skipped_files):
         out.print(f"… {response.total_size - len(response.skipped_files)} more: raise --limit", style="dim")
+
+
+@group.command("sources")
+def sources(project: ProjectArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List what a project is made of: folders, dependencies with their files, tiers."""
+    with connect(home) as client:
+        request = project_service_pb2.ListSourcesRequest(parent=f"projects/{project}", page_size=1000)
+        response = client.projects.ListSources(request)
+    if as_json:
+        print_json(response)
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("source", "package", "tier", "from"):
+        table.add_column(heading)
+    for one in response.sources:
+        tier = project_pb2.Tier.Name(one.tier).removeprefix("TIER_").lower()
+        origin = one.wheel.file + (" (dependency)" if one.managed else "") if one.HasField("wheel") else one.folder.path
+        table.add_row(one.name.rpartition("/")[2], one.package, tier, origin)
+    console().print(table)
+
+
+@group.command("remove-source")
+def remove_source(
+    project: ProjectArgument,
+    source: Annotated[str, typer.Argument(help="Id of the source, as `projects sources` lists it.")],
+    home: HomeOption = None,
+) -> None:
+    """Take a folder or wheel out of a project. Its chunks leave with the next index run."""
+    with connect(home) as client:
+        name = f"projects/{project}/sources/{source}"
+        client.projects.DeleteSource(project_service_pb2.DeleteSourceRequest(name=name))
+    console().print(f"removed {source}; `undercroft index --project {project}` takes its chunks out", markup=False)
+
+
+@group.command("cancel")
+def cancel(project: ProjectArgument, home: HomeOption = None) -> None:
+    """Stop the run that is under way. The live generation stays; what was embedded stays in the cache."""
+    with connect(home) as client:
+        request = project_service_pb2.GetProjectStatusRequest(name=f"projects/{project}")
+        running = client.projects.GetProjectStatus(request).running_operation
+        if not running:
+            console().print(f"no run of {project} is under way", markup=False)
+            return
+        client.operations.CancelOperation(operations_pb2.CancelOperationRequest(name=running))
+        client.operations.WaitOperation(operations_pb2.WaitOperationRequest(name=running), timeout=120)
+    console().print(f"cancelled {running}", markup=False)
 
 
 @group.command("clear")

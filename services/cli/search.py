@@ -29,6 +29,9 @@ def search(
     project: ProjectsOption = None,
     preset: Annotated[str, typer.Option("--preset", help="hybrid, lexical, dense or rrf.")] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Hits to show.")] = 5,
+    package: Annotated[
+        list[str] | None, typer.Option("--package", help="Only this package: of a source, or a dependency.")
+    ] = None,
     path: Annotated[list[str] | None, typer.Option("--path", help="Only paths like this glob, e.g. 'src/**'.")] = None,
     language: Annotated[list[str] | None, typer.Option("--language", help="Only this language.")] = None,
     kind: Annotated[
@@ -45,7 +48,10 @@ def search(
         preset=preset,
         page_size=limit,
         filter=common_pb2.Filter(
-            path_globs=path or [], languages=language or [], kinds=[_kind(one) for one in kind or []]
+            packages=package or [],
+            path_globs=path or [],
+            languages=language or [],
+            kinds=[_kind(one) for one in kind or []],
         ),
     )
     with connect(home) as client:

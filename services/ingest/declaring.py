@@ -68,7 +68,8 @@ class Declarations:
             found.warnings += [f"{source.name}: {problem.path}: {problem.detail}" for problem in wanted.problems]
             found.warnings += [f"the wheel directory: {one}" for one in resolution.unread]
             found.warnings += [
-                f"{source.name}: the dependency {one.dependency.name} is not indexed: {one.reason}"
+                f"{source.name}: the dependency {one.dependency.name} ({', '.join(one.dependency.declared_in)}) is not"
+                f" indexed: {one.reason} ({self._wheels_dir})"
                 for one in resolution.missing
                 if one.dependency.name not in taken
             ]

@@ -64,7 +64,7 @@ class Housekeeper:
             if time.monotonic() >= prune_at:
                 await self._attempt("prune", self._prune())
                 prune_at = time.monotonic() + min(_PRUNE_INTERVAL_S, self._cache_retention_s / 10)
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(min(self._interval_s, self._verify_interval_s or self._interval_s))
 
     @staticmethod
     async def _attempt(what: str, work: Awaitable[None]) -> None:

@@ -344,7 +344,7 @@ def _methods(
         elif method in degraded:
             state, reason, remedy = DEGRADED, degraded[method].reason, degraded[method].remedy
         elif observation is not None and observation.stale:
-            state, reason, remedy = STALE, observation.reason, "Run `undercroft index`."
+            state, reason, remedy = STALE, "made before something changed", "See why the project is stale."
         updated = built.get(method, live.published_at if live else None)
         methods.append(MethodStatus(method, state, reason, remedy, engine, count, updated))
     absent = MethodStatus("late_interaction", ABSENT, "this release does not have it", "", "", 0, None)

@@ -78,6 +78,9 @@ class DiscoverStage:
         except (NotFound, NotReady, InvalidArgument, PermissionDenied, DataLoss) as error:
             # An unmounted folder must not empty the project, nor keep its other sources from being indexed.
             self._run.unlisted[source.name] = error
+            self._run.report.warnings.append(
+                f"source {source.name} can't be read, what is indexed of it stays: {error.message} {error.remedy}"
+            )
             compared = changes.untouched(live, known, [Skipped("./", SkipReason.UNREADABLE, error.message)])
         return SourceState(source, root, scope.tier(source), archive, live, known, skipped_before, compared)
 

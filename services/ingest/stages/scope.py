@@ -137,7 +137,9 @@ class ScopeStage:
             staged = await staging.resume(connection, project.id, operation.id, key)
         self._run.report.generation = project.generation
         self._run.report.model = project.embedding_model
-        self._run.report.renewal_reason = _renewal_reason(live, project, model, hashed, options)
+        if not self._run.is_clear:
+            self._run.report.renewal_reason = _renewal_reason(live, project, model, hashed, options)
+            self._run.report.warnings += _tier_changes(project, sources, live)
         degraded = {one.method for one in live.degraded} if live else set()
         return Scope(
             project=project,
@@ -187,6 +189,18 @@ class ScopeStage:
                     live.model_name, live.model_digest, live.model_dimensions, live.model_budget_tokens
                 )
             return None
+
+
+def _tier_changes(project: Project, sources: Sequence[Source], live: Generation | None) -> list[str]:
+    """Say of which packages the chunks are renewed because they have another tier now."""
+    if live is None:
+        return []
+    changed = []
+    for source in sources:
+        tier = tier_of(source.package, project.tiers, is_dependency=source.managed)
+        if tier is not source.indexed_tier and source.created_at < live.published_at:
+            changed.append(f"{source.package} has the tier {tier.value} now, before it was {source.indexed_tier.value}")
+    return changed
 
 
 def _renewal_reason(

@@ -16,7 +16,11 @@ from services.search.indexes import DENSE, Problem
 from services.search.queries import Candidate, LegReport, Legs
 from services.search.steps.base import LegStep, Query, QueryVector, StepSettings, in_order
 
-_NO_VECTORS = Problem("absent", "The generation has no vectors.", "Index again while the embed service runs.")
+_NO_VECTORS = Problem(
+    "absent",
+    "The generation has no vectors.",
+    "Give a package a tier that embeds it, or index again if the embed service was away.",
+)
 
 
 class _Settings(StepSettings):
