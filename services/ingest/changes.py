@@ -203,7 +203,9 @@ def read_candidates(
                 changes.vanished += 1
             else:
                 changes.skipped.append(body)
-            if found.path in live and body.reason in _PASSING:
+            # One that is written all the time must not stand in the way of a renewal.
+            stays = body.reason is SkipReason.UNREACHABLE or not must_extract(found.path)
+            if found.path in live and body.reason in _PASSING and stays:
                 changes.kept.add(found.path)
                 changes.unchanged += 1
             elif found.path in live:

@@ -15,7 +15,6 @@ from services.ingest.changes import Hint, LiveFile
 from services.ingest.pipeline import Pipeline
 from services.ingest.projects import WHEEL, Generation, Observation, Project, Source
 from services.ingest.store import hints, projects
-from services.ingest.tiers import tier_of
 
 
 @dataclass(slots=True)
@@ -101,7 +100,7 @@ def _settings_changed(project: Project, live: Generation | None, sources: list[S
     reasons = []
     if live.model_name != project.embedding_model:
         reasons.append("the embedding model was changed")
-    if any(tier_of(s.package, project.tiers, is_dependency=s.managed) is not s.indexed_tier for s in sources):
+    if any(project.tier(source) is not source.indexed_tier for source in sources):
         reasons.append("the tiers were changed")
     if not project.index_dependencies and any(source.managed for source in sources):
         reasons.append("dependencies are to be removed")

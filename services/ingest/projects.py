@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from services.ingest.tiers import Tier, TierRule
+from services.ingest.tiers import Tier, TierRule, tier_of
 
 FOLDER = "folder"
 # A wheel or sdist of the wheel directory.
@@ -35,6 +35,10 @@ class Project:
     def settings(self) -> tuple[str, tuple[TierRule, ...], bool]:
         """What of a project its generations are made by."""
         return self.embedding_model, self.tiers, self.index_dependencies
+
+    def tier(self, source: Source) -> Tier:
+        """Return what of a source is to be embedded."""
+        return tier_of(source.package, self.tiers, is_dependency=source.managed)
 
 
 @dataclass(frozen=True, slots=True)

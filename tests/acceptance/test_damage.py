@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,18 @@ def test_an_index_that_lacks_what_postgres_has_is_no_whole_index(appliance: Appl
     assert answers(appliance, project) == before
 
 
+def test_many_repairs_at_once_leave_the_service_answering(appliance: Appliance, project: str) -> None:
+    """More callers than the service has connections: each is answered, and others meanwhile."""
+    for path in files_of(appliance, project):
+        path.unlink()
+    with ThreadPoolExecutor(12) as pool:
+        asked = [pool.submit(repair, appliance, project) for _ in range(12)]
+        assert appliance.status(project).files > 0
+        answered = [one.result(timeout=60) for one in asked]
+    assert any(one.damages for one in answered)
+    assert not repair(appliance, project).damages
+
+
 def test_damage_is_mended_when_the_service_starts(appliance: Appliance, project: str) -> None:
     before = answers(appliance, project)
     for path in files_of(appliance, project):
@@ -191,7 +204,10 @@ def test_leftovers_are_collected_and_live_files_never(appliance: Appliance, proj
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"left over")
     long_ago = time.time() - 7 * 86400
-    for path in (*leftovers, *files_of(appliance, project)):
+    # What can't be removed must neither end the sweep nor the worker that sweeps.
+    foreign = volume / "ab" / "folder"
+    foreign.mkdir()
+    for path in (*leftovers, foreign, *files_of(appliance, project)):
         os.utime(path, (long_ago, long_ago))
     other = tmp_path / "collected"
     other.mkdir()
@@ -199,6 +215,10 @@ def test_leftovers_are_collected_and_live_files_never(appliance: Appliance, proj
     appliance.create_project("collected", [other], model="")
     appliance.index("collected")
     until(lambda: not any(path.exists() for path in leftovers))
+    for number in range(4):
+        (other / "one.py").write_text(f"def one():\n    return {number + 2}\n")
+        assert appliance.index("collected").published
+    foreign.rmdir()
     assert young.exists()
     young.unlink()
     assert all(path.exists() for path in files_of(appliance, project))

@@ -162,3 +162,24 @@ def test_a_model_change_that_breaks_off_half_way_keeps_the_live_generation(
     report = appliance.index(project)
     assert report.published
     assert dimensions_of(appliance, project) == {(256, 256)}
+
+
+def test_a_model_is_not_changed_by_halves_when_a_source_can_not_be_read(
+    appliance: Appliance, project: str, other_model: str, tmp_path: Path
+) -> None:
+    """What can't be extracted anew would keep vectors of the former model beside those of the new one."""
+    more = tmp_path / "more"
+    more.mkdir()
+    (more / "extra.py").write_text('def extra(request):\n    """Answer a request elsewhere."""\n    return request\n')
+    appliance.add_source(project, more)
+    appliance.index(project)
+    before = ranking(appliance, project)
+    more.rename(tmp_path / "away")
+    appliance.update_project(project, embedding_model=other_model)
+    with pytest.raises(AssertionError, match="RENEWAL_NOT_POSSIBLE"):
+        appliance.wait(appliance.start_index(project))
+    assert ranking(appliance, project) == before
+    assert dimensions_of(appliance, project) == {(384, 384)}
+    (tmp_path / "away").rename(more)
+    assert appliance.index(project).published
+    assert dimensions_of(appliance, project) == {(256, 256)}

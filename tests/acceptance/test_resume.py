@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from undercroft.ingest.v1 import project_service_pb2
 
 from tests.support.appliance import Appliance
 from tests.support.waiting import until
@@ -113,6 +114,20 @@ def test_a_killed_extraction_goes_on_where_it_was(appliance: Appliance, tmp_path
     assert left == (0, 0, 0), "what was extracted and is not published leaves nothing behind"
     # What was resumed is what a run in one go would have published.
     assert not appliance.index("resumed", force=True).published
+
+
+def test_a_source_that_is_removed_during_its_run_leaves_with_the_next(appliance: Appliance, tmp_path: Path) -> None:
+    write_files(tmp_path / "stays", 20, "staying")
+    write_files(tmp_path / "leaves", 300, "leaving")
+    appliance.create_project("leaving", [tmp_path / "leaves", tmp_path / "stays"], model="")
+    operation = appliance.start_index("leaving")
+    until(lambda: staged(appliance, operation) > 0)
+    name = "projects/leaving/sources/leaves"
+    appliance.client.projects.DeleteSource(project_service_pb2.DeleteSourceRequest(name=name))
+    appliance.wait(operation)
+    appliance.index("leaving")
+    status = appliance.status("leaving")
+    assert (status.files, status.snapshot.stale) == (20, False)
 
 
 def test_a_run_that_waits_says_who_is_at_work(appliance: Appliance, tmp_path: Path) -> None:

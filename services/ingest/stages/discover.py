@@ -82,7 +82,7 @@ class DiscoverStage:
                 f"source {source.name} can't be read, what is indexed of it stays: {error.message} {error.remedy}"
             )
             compared = changes.untouched(live, known, [Skipped("./", SkipReason.UNREADABLE, error.message)])
-        return SourceState(source, root, scope.tier(source), archive, live, known, skipped_before, compared)
+        return SourceState(source, root, scope.project.tier(source), archive, live, known, skipped_before, compared)
 
 
 def count_files(report: RunReport, found: Mapping[int, SourceState]) -> None:

@@ -72,7 +72,19 @@ class ExtractStage:
             if stage.items >= _MANY_FILES:
                 async with self._run.shop.database.transaction() as connection:
                     await staging.analyze(connection)
+            self._refuse_half_a_renewal(scope, found)
             await self._end_removed_sources(scope)
+
+    def _refuse_half_a_renewal(self, scope: Scope, found: Mapping[int, SourceState]) -> None:
+        """Fail where files that can't be read would stay as an earlier pipeline or model made them (G11)."""
+        unread = [*self._run.unlisted, *(state.source.name for state in found.values() if state.changes.kept)]
+        if scope.renew and unread:
+            raise NotReady(
+                f"All files must be extracted anew, and {', '.join(unread)} can't be read:"
+                f" {self._run.report.renewal_reason}.",
+                remedy="Put back or remove what can't be read, then index again; the live generation stays until then.",
+                reason="RENEWAL_NOT_POSSIBLE",
+            )
 
     async def _take_staged(
         self, state: SourceState, batch: Sequence[Candidate], leftover: staging.StagedFiles

@@ -190,5 +190,5 @@ class PublishStage:
         if source.kind == FOLDER and (seen.hints or state.gone):
             await hints.write_hints(connection, source.id, seen.hints, sorted(state.gone))
         is_new = (state.tier, state.archive) != (source.indexed_tier, source.archive)
-        if is_new and source.name not in self._run.unlisted:
+        if is_new and source.name not in self._run.unlisted and not seen.kept:
             await projects.record_source(connection, source.id, state.tier, state.archive)

@@ -22,7 +22,7 @@ from services.ingest.projects import DECISIONS, DENSE, FOLDER, ArchiveState, Gen
 from services.ingest.stages.context import RunContext
 from services.ingest.store import projects, staging
 from services.ingest.store.staging import StagedFiles
-from services.ingest.tiers import Tier, tier_of
+from services.ingest.tiers import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,9 @@ class Scope:
     # What an earlier attempt of the run has extracted.
     staged: StagedFiles
 
-    def tier(self, source: Source) -> Tier:
-        return tier_of(source.package, self.project.tiers, is_dependency=source.managed)
-
     def renews(self, source: Source) -> bool:
         """Tell whether every file of a source is extracted anew."""
-        return self.renew or self.tier(source) is not source.indexed_tier
+        return self.renew or self.project.tier(source) is not source.indexed_tier
 
     def must_extract(self, source: Source, path: str) -> bool:
         return self.renews(source) or (self.remine and language_of(path) in self.evidence_languages(source))
@@ -197,7 +194,7 @@ def _tier_changes(project: Project, sources: Sequence[Source], live: Generation 
         return []
     changed = []
     for source in sources:
-        tier = tier_of(source.package, project.tiers, is_dependency=source.managed)
+        tier = project.tier(source)
         if tier is not source.indexed_tier and source.created_at < live.published_at:
             changed.append(f"{source.package} has the tier {tier.value} now, before it was {source.indexed_tier.value}")
     return changed

@@ -302,10 +302,8 @@ async def end(
     )
     if not cursor.rowcount:
         raise Conflict("Another worker has taken this run over.", reason="RUN_FENCED_OFF")
-    if state == "done":
-        await staging.clear(connection, claim.operation.id)
-    else:
-        await staging.abandon(connection, claim.operation.project_id, claim.operation.id)
+    # What was published is staged no more.
+    await staging.abandon(connection, claim.operation.project_id, claim.operation.id)
     if error is not None:
         await projects.outdate(connection, claim.operation.project_id, f"the last run failed: {error['message']}")
     await connection.execute(f"NOTIFY {OPERATIONS}")
