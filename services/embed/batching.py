@@ -15,16 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from services.core.errors import Overloaded, Unavailable
 from services.embed import metrics
-from services.embed.engine import Engine, Lane
+from services.embed.backends import Float32Array, Lane
+from services.embed.engine import Engine
 from services.embed.recipe import Purpose
-from services.embed.shapes import bucket_of, rows_of
 from services.embed.tokenization import TokenIds, Tokens
-
-Float32Array = npt.NDArray[np.float32]
 
 # Before the first batch has been timed; a slow processor does better than this.
 _ASSUMED_TOKENS_PER_S = 4000.0
@@ -132,7 +129,7 @@ class Batcher:
         if not tokens:
             return Answer(vectors=job.vectors, queue_s=0.0, infer_s=0.0)
         for row, item in enumerate(tokens):
-            bucket = bucket_of(len(item.ids), self.engine.recipe.max_length_tokens)
+            bucket = self.engine.bucket(item)
             queue.by_bucket.setdefault(bucket, deque()).append(_Text(job=job, row=row, ids=item.ids))
             queue.tokens += bucket
         self._count(queue, purpose, len(tokens))
@@ -202,7 +199,7 @@ class Batcher:
 
     def _take_bucket(self, queue: _Queue, purpose: Purpose, bucket: int, now: float) -> list[_Text]:
         waiting = queue.by_bucket[bucket]
-        most = rows_of(bucket) if self.engine.rows_are_independent else 1
+        most = self.engine.most_rows(bucket)
         texts: list[_Text] = []
         while waiting and len(texts) < most:
             text = waiting.popleft()

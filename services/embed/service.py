@@ -13,7 +13,8 @@ import structlog
 
 from services.core.errors import InvalidArgument, NotReady, Unavailable
 from services.embed import metrics
-from services.embed.engine import Engine, describe_engine, describe_processor
+from services.embed.backends.openvino import describe_device, describe_engine
+from services.embed.engine import Engine
 from services.embed.recipe import Purpose
 from services.embed.registry import LoadedModel, ModelState, Registry
 from services.embed.settings import EmbedSettings
@@ -76,7 +77,7 @@ class EmbedService:
         self._registry = registry
         self._settings = settings
         self._engine = describe_engine()
-        self._processor = describe_processor()
+        self._processor = describe_device()
 
     async def preload(self) -> None:
         """Load the models that the settings name; one that cannot be loaded is logged, the others are served."""

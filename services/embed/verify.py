@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from services.core.errors import DataLoss, NotReady
+from services.embed.backends.openvino import OpenVinoBackend
 from services.embed.directory import refuse_foreign_code, require_model_directory
 from services.embed.engine import Engine
 from services.embed.manifest import (
@@ -63,7 +64,8 @@ def verify(directory: Path, *, threads: int) -> VerifiedModel:
     require_model_directory(directory)
     manifest = read_manifest(directory)
     recipe = check_files(directory, manifest)
-    engine = Engine(directory / f"{manifest.graph}.xml", TextTokenizer(directory, recipe), recipe, threads=threads)
+    backend = OpenVinoBackend(directory / f"{manifest.graph}.xml", threads=threads)
+    engine = Engine(backend, TextTokenizer(directory, recipe), recipe)
     return VerifiedModel(
         directory=directory,
         recipe=recipe,

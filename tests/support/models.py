@@ -15,8 +15,9 @@ import openvino as ov
 from openvino import opset15 as op
 
 from services.core.cpu import cpu_threads
+from services.embed.backends.openvino import OpenVinoBackend, describe_engine
 from services.embed.directory import published_directory
-from services.embed.engine import Engine, describe_engine
+from services.embed.engine import Engine
 from services.embed.manifest import RECIPE_NAME, digest_of
 from services.embed.preparation import fidelity
 from services.embed.preparation.finishing import finish
@@ -62,7 +63,9 @@ def make_projected_model(source: Path, into: Path, dimensions: int = 256) -> Pat
         core.set_property({"ENABLE_MMAP": False})
         projected = _projected(core.read_model(source / f"{graph}.xml"), matrix)
         ov.save_model(projected, directory / f"{graph}.xml", compress_to_fp16=False)
-        engine = Engine(directory / f"{graph}.xml", TextTokenizer(directory, recipe), recipe, threads=cpu_threads())
+        engine = Engine(
+            OpenVinoBackend(directory / f"{graph}.xml", threads=cpu_threads()), TextTokenizer(directory, recipe), recipe
+        )
         texts = read_texts(HOLDOUT)[:_MEASURED_TEXTS]
         expected = project(original.engine.embed(texts, Purpose.PASSAGE).vectors, matrix)
         measured = fidelity.measure(expected, engine.embed(texts, Purpose.PASSAGE).vectors)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from services.core.errors import UndercroftError
-from services.embed.engine import Engine, instruction_sets
+from services.embed.engine import Engine
 from services.embed.manifest import (
     MANIFEST_NAME,
     RECIPE_NAME,
@@ -19,6 +19,7 @@ from services.embed.manifest import (
     digest_of,
     model_digest,
 )
+from services.embed.processor import describe_processor
 from services.embed.recipe import Purpose
 
 # Probes stay within the vocabulary of any English model: an unknown token in them means a foreign tokenizer.
@@ -48,7 +49,7 @@ def finish(directory: Path, graph: str, engine: Engine, fidelity: Fidelity, inpu
         fidelity=fidelity,
         inputs=inputs,
         inputs_digest=digest_of(inputs),
-        processor=instruction_sets(),
+        processor=describe_processor(),
     )
     (directory / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
     return manifest

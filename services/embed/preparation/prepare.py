@@ -11,8 +11,9 @@ from pathlib import Path
 import openvino as ov  # type: ignore[import-untyped]
 
 from services.core.cpu import cpu_threads
+from services.embed.backends.openvino import OpenVinoBackend, describe_engine
 from services.embed.directory import published_directory
-from services.embed.engine import Engine, describe_engine
+from services.embed.engine import Engine
 from services.embed.manifest import (
     MANIFEST_NAME,
     TOKENIZER_NAME,
@@ -96,7 +97,9 @@ def _build(source: Source, inputs: dict[str, str], directory: Path, progress: Pr
     threads = cpu_threads()
     progress("reference", 0.1)
     float_recipe = replace(recipe, quantization=Quantization.FLOAT32)
-    expected = Engine(reference, tokenizer, float_recipe, threads=threads).embed(holdout, Purpose.PASSAGE)
+    expected = Engine(OpenVinoBackend(reference, threads=threads), tokenizer, float_recipe).embed(
+        holdout, Purpose.PASSAGE
+    )
     progress("quantize", 0.2)
     quantized = quantize(
         reference,
@@ -109,7 +112,7 @@ def _build(source: Source, inputs: dict[str, str], directory: Path, progress: Pr
     ov.save_model(quantized, directory / f"{graph}.xml", compress_to_fp16=False)
     progress("measure", 0.8)
     # Fidelity and probes come from the file, as the service will read it.
-    engine = Engine(directory / f"{graph}.xml", tokenizer, recipe, threads=threads)
+    engine = Engine(OpenVinoBackend(directory / f"{graph}.xml", threads=threads), tokenizer, recipe)
     measured: Fidelity = fidelity.measure(expected.vectors, engine.embed(holdout, Purpose.PASSAGE).vectors)
     _carry(source.directory, directory)
     return finish(directory, graph, engine, measured, inputs)

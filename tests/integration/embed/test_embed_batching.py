@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pytest
 
 from services.core.errors import Overloaded, Unavailable
+from services.embed.backends import Lane
 from services.embed.batching import Answer, Batcher
-from services.embed.engine import Engine, Lane
+from services.embed.engine import Engine
 from services.embed.preparation import PreparedModel
 from services.embed.recipe import Purpose
 from services.embed.tokenization import TokenIds, Tokens

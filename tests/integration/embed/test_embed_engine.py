@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from services.embed.engine import Engine, Lane
+from services.embed.backends import Lane
+from services.embed.engine import Engine
 from services.embed.preparation import PreparedModel
 from services.embed.recipe import Purpose
 from services.embed.shapes import bucket_of, rows_of
@@ -69,6 +71,20 @@ def test_concurrent_callers_get_the_same_bits(engine: Engine) -> None:
         answers = list(pool.map(lambda _: engine.embed(texts, Purpose.PASSAGE).vectors, range(6)))
     for vectors in answers:
         assert [row.tobytes() for row in vectors] == alone
+
+
+def test_bulk_work_steps_back_behind_queries_and_everything_else(quantized_model: PreparedModel) -> None:
+    before = _niceness_of_threads()
+    engine = verify(quantized_model.directory, threads=2).engine
+    engine.embed(texts_of(5, 8), Purpose.PASSAGE)
+    started = [nice for thread, nice in _niceness_of_threads().items() if thread not in before]
+    assert sum(nice > 0 for nice in started) >= engine.threads
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before[os.getpid()]
+
+
+def _niceness_of_threads() -> dict[int, int]:
+    threads = [int(name) for name in os.listdir("/proc/self/task")]
+    return {thread: os.getpriority(os.PRIO_PROCESS, thread) for thread in threads}
 
 
 def test_how_many_threads_there_are_changes_nothing(engine: Engine, quantized_model: PreparedModel) -> None:

@@ -10,7 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from services.core.errors import InvalidArgument
-from services.embed.engine import Engine, Lane
+from services.embed.backends import Lane
+from services.embed.backends.openvino import OpenVinoBackend
+from services.embed.engine import Engine
 from services.embed.preparation.graph import build_encoder
 from services.embed.preparation.source import read_source
 from services.embed.preparation.weights import load_weights
@@ -27,7 +29,7 @@ def engine_of(directory: Path) -> Engine:
     graph = build_encoder(
         source.shape, load_weights(directory), source.recipe.pooling, normalize=source.recipe.normalize
     )
-    return Engine(graph, TextTokenizer(directory, source.recipe), source.recipe, threads=1)
+    return Engine(OpenVinoBackend(graph, threads=1), TextTokenizer(directory, source.recipe), source.recipe)
 
 
 @pytest.mark.parametrize(
