@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.core.errors import DataLoss
 from services.embed.backends import Backend, Float32Array, Lane
 from services.embed.recipe import Purpose, Recipe
 from services.embed.shapes import Batch, batches, bucket_of, rows_of
@@ -35,12 +34,6 @@ class Engine:
     """A model that is ready to embed. Its methods are safe to call from several threads."""
 
     def __init__(self, backend: Backend, tokenizer: TextTokenizer, recipe: Recipe) -> None:
-        if backend.dimensions != recipe.dimensions:
-            raise DataLoss(
-                f"The graph gives vectors of {backend.dimensions} dimensions, its recipe says {recipe.dimensions}.",
-                remedy="Prepare the model again.",
-                reason="MODEL_DIMENSIONS_DIFFER",
-            )
         self.recipe = recipe
         self.threads = backend.threads
         self._backend = backend

@@ -118,13 +118,21 @@ class Registry:
             return []
         return sorted(path.name for path in children if _NAME.fullmatch(path.name) and path.is_dir())
 
+    def ready(self, model: str) -> LoadedModel | None:
+        """Return a model that is in memory and whose directory is still the same; None when it has to be loaded."""
+        name, directory = self.resolve(model)
+        loaded = self._loaded.get(name)
+        if loaded is None or loaded.signature != _signature(directory):
+            return None
+        loaded.used_at = time.monotonic()
+        return loaded
+
     async def get(self, model: str) -> LoadedModel:
         """Return a model that is ready, loading it when it is not, or when its directory was replaced."""
         name, directory = self.resolve(model)
         async with self._locks.setdefault(name, asyncio.Lock()):
-            loaded = self._loaded.get(name)
-            if loaded is not None and loaded.signature == _signature(directory):
-                loaded.used_at = time.monotonic()
+            loaded = self.ready(name)
+            if loaded is not None:
                 return loaded
             refusal = self._refusals.get(name)
             if refusal is not None and time.monotonic() < refusal.until:

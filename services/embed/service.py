@@ -27,8 +27,10 @@ Float32Array = npt.NDArray[np.float32]
 # What an answer carries besides its vectors: counts, indexes, headers.
 _ANSWER_MARGIN_BYTES = 64 * 1024
 
-
+# Texts tokenized on another thread at a time: about a tenth of a second.
 _SLICE_CHARS = 200_000
+# Less than this takes no longer than handing it to another thread would.
+_QUICK_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,8 @@ class EmbedService:
         await self._registry.close()
 
     async def _model(self, name: str, timeout_s: float | None) -> LoadedModel:
+        if (ready := self._registry.ready(name)) is not None:
+            return ready
         limit_s = self._settings.load_timeout_s
         wait_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
         try:
@@ -204,6 +208,8 @@ class EmbedService:
 
     async def _tokenize(self, engine: Engine, texts: Sequence[str], purpose: Purpose) -> list[Tokens]:
         """Tokenize in slices, so that a caller who goes away stops the work and short texts need not wait for long."""
+        if sum(map(len, texts)) <= _QUICK_CHARS:
+            return engine.tokenize(texts, purpose)
         tokens: list[Tokens] = []
         for part in _slices(texts):
             tokens += await asyncio.to_thread(engine.tokenize, part, purpose)
@@ -229,7 +235,7 @@ class EmbedService:
 
 
 def _slices(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Cut texts into runs of about as many characters as tokenize in a tenth of a second."""
+    """Cut texts into runs of about ``_SLICE_CHARS`` characters."""
     part: list[str] = []
     size = 0
     for text in texts:

@@ -7,13 +7,15 @@ vectors, and neither raises an error in any library. Only the probes show a proc
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from services.core.cpu import cpu_threads
 from services.core.errors import DataLoss, NotReady
-from services.embed.backends.openvino import OpenVinoBackend
+from services.embed.backends.openvino import OpenVinoBackend, read_graph
 from services.embed.directory import refuse_foreign_code, require_model_directory
 from services.embed.engine import Engine
 from services.embed.manifest import (
@@ -21,6 +23,7 @@ from services.embed.manifest import (
     RECIPE_NAME,
     TOKENIZER_NAME,
     Manifest,
+    ModelFile,
     describe_file,
     model_digest,
 )
@@ -64,8 +67,9 @@ def verify(directory: Path, *, threads: int) -> VerifiedModel:
     require_model_directory(directory)
     manifest = read_manifest(directory)
     recipe = check_files(directory, manifest)
-    backend = OpenVinoBackend(directory / f"{manifest.graph}.xml", threads=threads)
-    engine = Engine(backend, TextTokenizer(directory, recipe), recipe)
+    graph = read_graph(directory / f"{manifest.graph}.xml", recipe.dimensions)
+    tokenizer = TextTokenizer(directory, recipe)
+    engine = Engine(OpenVinoBackend(graph, threads=threads), tokenizer, recipe)
     return VerifiedModel(
         directory=directory,
         recipe=recipe,
@@ -88,9 +92,10 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def check_files(directory: Path, manifest: Manifest) -> Recipe:
-    """Check every file of the manifest by size and SHA-256, then the digest; return the recipe.
+    """Check every file of the manifest by size and SHA-256, and the digest over them; return the recipe.
 
-    Files that the manifest does not name are not read by anything, but code and adapters among them are refused.
+    What needs no reading comes first, so that a refusal need not wait for gigabytes of weights. Files that the manifest
+    does not name are not read by anything, but code and adapters among them are refused.
     """
     required = (RECIPE_NAME, TOKENIZER_NAME, f"{manifest.graph}.xml", f"{manifest.graph}.bin")
     unlisted = [name for name in required if name not in manifest.files]
@@ -98,21 +103,16 @@ def check_files(directory: Path, manifest: Manifest) -> Recipe:
         raise DataLoss(
             f"The manifest of {directory} does not name {', '.join(unlisted)}.", remedy="Prepare the model again."
         )
-    for name, expected in sorted(manifest.files.items()):
+    for name, expected in manifest.files.items():
         path = directory / name
         if not path.is_file():
             raise NotReady(
                 f"{path} is missing.", remedy="Copy the whole model directory again.", reason="MODEL_FILE_MISSING"
             )
-        found = describe_file(path)
-        if found != expected:
-            raise DataLoss(
-                f"{path} is damaged: it has {found.size_bytes} bytes and SHA-256 {found.sha256[:12]}…, "
-                f"the manifest says {expected.size_bytes} and {expected.sha256[:12]}….",
-                remedy="Copy the whole model directory again.",
-                reason="MODEL_FILE_DAMAGED",
-            )
+        if (size_bytes := path.stat().st_size) != expected.size_bytes:
+            raise _damaged(path, f"it has {size_bytes} bytes, the manifest says {expected.size_bytes}")
     refuse_foreign_code(directory)
+    _check_contents(directory / RECIPE_NAME, manifest.files[RECIPE_NAME])
     recipe = Recipe.from_json((directory / RECIPE_NAME).read_text(encoding="utf-8"))
     if model_digest(recipe, manifest.graph, manifest.files) != manifest.digest:
         raise DataLoss(
@@ -120,7 +120,23 @@ def check_files(directory: Path, manifest: Manifest) -> Recipe:
             remedy="Prepare or copy the model again.",
             reason="MODEL_DIGEST_MISMATCH",
         )
+    # Hashing leaves the GIL, so the largest file alone decides how long this takes.
+    with ThreadPoolExecutor(cpu_threads()) as pool:
+        for checked in [pool.submit(_check_contents, directory / name, file) for name, file in manifest.files.items()]:
+            checked.result()
     return recipe
+
+
+def _check_contents(path: Path, expected: ModelFile) -> None:
+    found = describe_file(path)
+    if found != expected:
+        raise _damaged(path, f"its SHA-256 is {found.sha256[:12]}…, the manifest says {expected.sha256[:12]}…")
+
+
+def _damaged(path: Path, how: str) -> DataLoss:
+    return DataLoss(
+        f"{path} is damaged: {how}.", remedy="Copy the whole model directory again.", reason="MODEL_FILE_DAMAGED"
+    )
 
 
 def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:

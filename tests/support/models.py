@@ -15,7 +15,7 @@ import openvino as ov
 from openvino import opset15 as op
 
 from services.core.cpu import cpu_threads
-from services.embed.backends.openvino import OpenVinoBackend, describe_engine
+from services.embed.backends.openvino import OpenVinoBackend, describe_engine, read_graph
 from services.embed.directory import published_directory
 from services.embed.engine import Engine
 from services.embed.manifest import RECIPE_NAME, digest_of
@@ -64,7 +64,9 @@ def make_projected_model(source: Path, into: Path, dimensions: int = 256) -> Pat
         projected = _projected(core.read_model(source / f"{graph}.xml"), matrix)
         ov.save_model(projected, directory / f"{graph}.xml", compress_to_fp16=False)
         engine = Engine(
-            OpenVinoBackend(directory / f"{graph}.xml", threads=cpu_threads()), TextTokenizer(directory, recipe), recipe
+            OpenVinoBackend(read_graph(directory / f"{graph}.xml", recipe.dimensions), threads=cpu_threads()),
+            TextTokenizer(directory, recipe),
+            recipe,
         )
         texts = read_texts(HOLDOUT)[:_MEASURED_TEXTS]
         expected = project(original.engine.embed(texts, Purpose.PASSAGE).vectors, matrix)

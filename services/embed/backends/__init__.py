@@ -33,9 +33,6 @@ class Backend(Protocol):
     @property
     def threads(self) -> int: ...
 
-    @property
-    def dimensions(self) -> int: ...
-
     def infer(self, input_ids: Int64Array, attention_mask: Int64Array, lane: Lane) -> Float32Array:
         """Run one batch: two arrays of rows x tokens, padded on the right; return float32, rows x dimensions."""
         ...

@@ -28,18 +28,9 @@ _BULK_NICENESS: Final = 10
 class OpenVinoBackend:
     """A graph with pooling and normalisation in it, compiled once for bulk work and once for queries."""
 
-    def __init__(self, model: ov.Model | Path, *, threads: int) -> None:
+    def __init__(self, graph: ov.Model, *, threads: int) -> None:
         core = ov.Core()
-        graph = _read_graph(core, model) if isinstance(model, Path) else model
-        names = {name for port in graph.inputs for name in port.get_names()}
-        if names != set(_INPUTS) or len(graph.outputs) != 1:
-            raise DataLoss(
-                f"The graph takes {', '.join(sorted(names))}, not {' and '.join(_INPUTS)}.",
-                remedy="Prepare the model again with this release.",
-            )
-        width = graph.outputs[0].get_partial_shape()[-1]
         self.threads = threads
-        self.dimensions = 0 if width.is_dynamic else width.get_length()
         with ThreadPoolExecutor(len(Lane)) as pool:
             bulk = pool.submit(_niced, lambda: _Requests(core, graph, threads))
             query = pool.submit(_Requests, core, graph, 1)
@@ -95,13 +86,30 @@ def _niced(compile_lane: Callable[[], _Requests]) -> _Requests:
     return compile_lane()
 
 
-def _read_graph(core: ov.Core, path: Path) -> ov.Model:
+def read_graph(path: Path, dimensions: int) -> ov.Model:
+    """Read a graph with its weights; raise ``DataLoss`` unless it takes tokens and gives vectors of ``dimensions``."""
+    core = ov.Core()
+    # Mapped weights would turn a file that changes on a network volume into SIGBUS.
+    core.set_property({"ENABLE_MMAP": False})
     try:
-        # Mapped weights would turn a file that changes on a network volume into SIGBUS.
-        core.set_property({"ENABLE_MMAP": False})
-        return core.read_model(path)
+        graph = core.read_model(path)
     except RuntimeError as error:
         raise DataLoss(f"OpenVINO cannot read {path}: {error}.", remedy="Prepare or copy the model again.") from error
+    names = {name for port in graph.inputs for name in port.get_names()}
+    if names != set(_INPUTS) or len(graph.outputs) != 1:
+        raise DataLoss(
+            f"The graph {path} takes {', '.join(sorted(names))}, not {' and '.join(_INPUTS)}.",
+            remedy="Prepare the model again with this release.",
+            reason="MODEL_GRAPH_FOREIGN",
+        )
+    width = graph.outputs[0].get_partial_shape()[-1]
+    if width != dimensions:
+        raise DataLoss(
+            f"The graph {path} gives vectors of {width} dimensions, its recipe says {dimensions}.",
+            remedy="Prepare the model again.",
+            reason="MODEL_DIMENSIONS_DIFFER",
+        )
+    return graph
 
 
 def describe_engine() -> str:

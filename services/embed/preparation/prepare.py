@@ -11,7 +11,7 @@ from pathlib import Path
 import openvino as ov  # type: ignore[import-untyped]
 
 from services.core.cpu import cpu_threads
-from services.embed.backends.openvino import OpenVinoBackend, describe_engine
+from services.embed.backends.openvino import OpenVinoBackend, describe_engine, read_graph
 from services.embed.directory import published_directory
 from services.embed.engine import Engine
 from services.embed.manifest import (
@@ -112,7 +112,9 @@ def _build(source: Source, inputs: dict[str, str], directory: Path, progress: Pr
     ov.save_model(quantized, directory / f"{graph}.xml", compress_to_fp16=False)
     progress("measure", 0.8)
     # Fidelity and probes come from the file, as the service will read it.
-    engine = Engine(OpenVinoBackend(directory / f"{graph}.xml", threads=threads), tokenizer, recipe)
+    engine = Engine(
+        OpenVinoBackend(read_graph(directory / f"{graph}.xml", recipe.dimensions), threads=threads), tokenizer, recipe
+    )
     measured: Fidelity = fidelity.measure(expected.vectors, engine.embed(holdout, Purpose.PASSAGE).vectors)
     _carry(source.directory, directory)
     return finish(directory, graph, engine, measured, inputs)
