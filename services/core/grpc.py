@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 import structlog
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -275,10 +276,19 @@ def remaining_s(context: grpc.aio.ServicerContext[Any, Any]) -> float | None:
 
 def error_reason(error: grpc.aio.AioRpcError) -> tuple[str, Mapping[str, str]]:
     """Return reason and metadata of the ErrorInfo that a failed call carries; empty when it has none."""
+    info = error_details_pb2.ErrorInfo()
+    return (info.reason, dict(info.metadata)) if _unpack(error, info) else ("", {})
+
+
+def retry_after_s(error: grpc.aio.AioRpcError) -> float | None:
+    """Return the seconds that a failed call asks to wait for (RetryInfo); None when it does not say."""
+    info = error_details_pb2.RetryInfo()
+    return info.retry_delay.ToNanoseconds() / 1e9 if _unpack(error, info) else None
+
+
+def _unpack(error: grpc.aio.AioRpcError, into: Message) -> bool:
+    """Read the detail of a failed call that is of the kind of ``into``; False when there is none."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin" and isinstance(value, bytes):
-            for detail in status_pb2.Status.FromString(value).details:
-                info = error_details_pb2.ErrorInfo()
-                if detail.Unpack(info):
-                    return info.reason, dict(info.metadata)
-    return "", {}
+            return any(detail.Unpack(into) for detail in status_pb2.Status.FromString(value).details)
+    return False

@@ -18,7 +18,7 @@ from undercroft.embed.v1 import (
 )
 
 from services.core.cpu import cpu_threads
-from services.core.errors import InvalidArgument, Unimplemented
+from services.core.errors import InvalidArgument, Overloaded, Unimplemented
 from services.core.grpc import remaining_s, serve
 from services.core.telemetry import configure_logging
 from services.embed.recipe import Purpose
@@ -58,7 +58,7 @@ class EmbedServicer(embed_service_pb2_grpc.EmbedServiceServicer):
         running: deque[asyncio.Task[embed_service_pb2.EmbedResponse]] = deque()
         try:
             async for message in request_iterator:
-                running.append(asyncio.create_task(self._embed(message.request, remaining_s(context))))
+                running.append(asyncio.create_task(self._embed_when_there_is_room(message.request, context)))
                 if len(running) == _STREAM_DEPTH:
                     yield embed_service_pb2.EmbedStreamResponse(response=await running.popleft())
             while running:
@@ -115,6 +115,18 @@ class EmbedServicer(embed_service_pb2_grpc.EmbedServiceServicer):
             engine=info.engine,
             processor=info.processor,
         )
+
+    async def _embed_when_there_is_room(
+        self,
+        request: embed_service_pb2.EmbedRequest,
+        context: grpc.aio.ServicerContext[embed_service_pb2.EmbedStreamRequest, embed_service_pb2.EmbedStreamResponse],
+    ) -> embed_service_pb2.EmbedResponse:
+        """Embed, however long the queue is full: a stream is held back by not being read, not refused."""
+        while True:
+            try:
+                return await self._embed(request, remaining_s(context))
+            except Overloaded as error:
+                await asyncio.sleep(error.retry_after_s)
 
     async def _embed(
         self, request: embed_service_pb2.EmbedRequest, timeout_s: float | None
@@ -220,6 +232,8 @@ def _embed_response(result: Vectors) -> embed_service_pb2.EmbedResponse:
             tokenize_us=round(result.tokenize_s * 1e6),
             infer_us=round(result.infer_s * 1e6),
         ),
+        probe_fingerprint=result.probe.fingerprint,
+        probe_cosine=result.probe.min_cosine,
     )
 
 
@@ -227,6 +241,11 @@ def _model(state: ModelState) -> embed_pb2.Model:
     model = embed_pb2.Model(name=state.name, loaded=state.is_loaded, refusal=state.refusal)
     if state.manifest is not None:
         model.digest = state.manifest.digest
+        fidelity = state.manifest.fidelity
+        model.fidelity.texts = fidelity.texts
+        model.fidelity.mean_cosine = fidelity.mean_cosine
+        model.fidelity.min_cosine = fidelity.min_cosine
+        model.fidelity.top10_overlap = fidelity.top10_overlap
     if state.recipe is not None:
         model.dimensions = state.recipe.dimensions
         model.max_tokens = state.recipe.max_length_tokens
@@ -237,4 +256,5 @@ def _model(state: ModelState) -> embed_pb2.Model:
         model.passage_prompt = state.recipe.prompts.passage
     if state.probe is not None:
         model.probe_cosine = state.probe.min_cosine
+        model.probe_fingerprint = state.probe.fingerprint
     return model

@@ -7,22 +7,20 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 
 from services.core.errors import InvalidArgument, NotReady, Unavailable
 from services.embed import metrics
+from services.embed.backends import Float32Array
 from services.embed.backends.openvino import describe_device, describe_engine
 from services.embed.engine import Engine
 from services.embed.recipe import Purpose
 from services.embed.registry import LoadedModel, ModelState, Registry
 from services.embed.settings import EmbedSettings
 from services.embed.tokenization import Tokens
+from services.embed.verify import ProbeResult
 
 log = structlog.get_logger(__name__)
-
-Float32Array = npt.NDArray[np.float32]
 
 # What an answer carries besides its vectors: counts, indexes, headers.
 _ANSWER_MARGIN_BYTES = 64 * 1024
@@ -42,6 +40,7 @@ class Vectors:
 
     vectors: Float32Array
     model_digest: str
+    probe: ProbeResult
     token_counts: tuple[int, ...]
     truncated: tuple[int, ...]
     queue_s: float
@@ -124,6 +123,7 @@ class EmbedService:
         return Vectors(
             vectors=answer.vectors,
             model_digest=loaded.digest,
+            probe=loaded.verified.probe,
             token_counts=tuple(item.count for item in tokens),
             truncated=truncated,
             queue_s=answer.queue_s,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from services.core.settings import ServiceSettings
 
@@ -30,6 +31,12 @@ class EmbedSettings(ServiceSettings):
         if not value.is_absolute():
             raise ValueError("models_dir must be an absolute path")
         return value
+
+    @model_validator(mode="after")
+    def _one_request_fits_into_the_queue(self) -> Self:
+        if self.max_texts > self.queue_capacity:
+            raise ValueError("max_texts must not be above queue_capacity, or such a request would never be served")
+        return self
 
     def preloaded(self, known: Sequence[str]) -> list[str]:
         """Return the models to load before serving; ``known`` are those that the models directory holds."""

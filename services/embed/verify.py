@@ -7,6 +7,7 @@ vectors, and neither raises an error in any library. Only the probes show a proc
 
 from __future__ import annotations
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +38,14 @@ _NORM_TOLERANCE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """How near this processor comes to the preparing one, over the manifest's probes."""
+    """How near this processor comes to the preparing one, over the manifest's probes.
+
+    ``fingerprint`` is the hex SHA-256 over the vectors that this processor gives the probes.
+    """
 
     mean_cosine: float
     min_cosine: float
+    fingerprint: str
 
     @property
     def has_drifted(self) -> bool:
@@ -142,6 +147,7 @@ def _damaged(path: Path, how: str) -> DataLoss:
 def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:
     """Embed the probes and compare; raise ``NotReady`` when this processor's vectors are too far off."""
     cosines: list[float] = []
+    computed = hashlib.sha256()
     for probe in manifest.probes:
         embedded = engine.embed([probe.text], probe.purpose)
         vector = embedded.vectors[0]
@@ -161,10 +167,11 @@ def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:
                 remedy="Prepare the model again.",
                 reason="MODEL_TOKENIZER_FOREIGN",
             )
+        computed.update(vector.astype("<f4", copy=False).tobytes())
         cosines.append(float(vector @ probe.vector) / (norm * float(np.linalg.norm(probe.vector))))
     if not cosines:
         raise DataLoss("The manifest holds no probes.", remedy="Prepare the model again.")
-    result = ProbeResult(mean_cosine=float(np.mean(cosines)), min_cosine=min(cosines))
+    result = ProbeResult(mean_cosine=float(np.mean(cosines)), min_cosine=min(cosines), fingerprint=computed.hexdigest())
     if result.min_cosine < REFUSED_BELOW_COSINE:
         raise NotReady(
             f"This processor's vectors are too far from those of the machine that prepared the model: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,11 +14,11 @@ import numpy.typing as npt
 from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
 
 from services.core.errors import NotReady, Unavailable, UndercroftError
-from services.core.grpc import error_reason, open_channel
+from services.core.grpc import error_reason, open_channel, retry_after_s
 
 _INFO_TIMEOUT_S = 10.0
 _EMBED_TIMEOUT_S = 300.0
-_FIRST_WAIT_S = 0.1
+_SHORTEST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 5.0
 
 
@@ -32,11 +33,23 @@ class EmbeddingModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Processor:
+    """What tells the kind of processor that made vectors: what it makes of the model's probes.
+
+    ``probe_fingerprint`` is equal where vectors are; ``probe_cosine`` is the least one to the preparing machine.
+    """
+
+    probe_fingerprint: str
+    probe_cosine: float
+
+
+@dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors of shape (n, dimensions), and how many of the texts were truncated."""
+    """Vectors of shape (n, dimensions), how many of the texts were truncated, and what computed them."""
 
     vectors: npt.NDArray[np.float32]
     truncated: int
+    processor: Processor
 
 
 class Embedder:
@@ -79,7 +92,6 @@ class Embedder:
         request = embed_service_pb2.EmbedRequest(
             model=model.name, texts=texts, task=embed_pb2.EMBED_TASK_PASSAGE, expected_digest=model.digest
         )
-        wait_s = _FIRST_WAIT_S
         while True:
             try:
                 response = await self._stub().Embed(request, timeout=_EMBED_TIMEOUT_S)
@@ -87,11 +99,13 @@ class Embedder:
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise _unavailable(error) from error
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+                wait_s = min(retry_after_s(error) or _SHORTEST_WAIT_S, _LONGEST_WAIT_S)
+            # Not all at once: those who were refused together would be refused together again.
+            await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))
         packed = response.vectors
         vectors = np.frombuffer(packed.values, dtype="<f4").reshape(packed.count, packed.dimensions)
-        return Embedded(vectors, len(response.truncated))
+        processor = Processor(response.probe_fingerprint, response.probe_cosine)
+        return Embedded(vectors, len(response.truncated), processor)
 
     def _stub(self) -> embed_service_pb2_grpc.EmbedServiceAsyncStub:
         if self._channel is None:

@@ -115,6 +115,9 @@ class EmbedStage:
                 await vectors.insert_vectors(connection, model.digest, fingerprints, embedded.vectors)
             else:
                 await vectors.stage_vectors(connection, renewing_run, fingerprints, embedded.vectors)
+            await vectors.note_processor(
+                connection, model.digest, embedded.processor.probe_fingerprint, embedded.processor.probe_cosine
+            )
 
         await self._run.shop.database.retry(store)
 

@@ -183,6 +183,24 @@ async def insert_vectors(
     )
 
 
+async def note_processor(
+    connection: Connection, model_digest: str, probe_fingerprint: str, probe_cosine: float
+) -> None:
+    """Note which kind of processor made vectors of a model, so that search can tell when its own is another one."""
+    await connection.execute(
+        """
+        INSERT INTO embedding_processors (model_digest, probe_fingerprint, probe_cosine)
+        SELECT %(digest)s, %(probe)s, %(cosine)s
+        -- Known but for the first time: no row is locked then.
+        WHERE NOT EXISTS (
+            SELECT FROM embedding_processors WHERE model_digest = %(digest)s AND probe_fingerprint = %(probe)s
+        )
+        ON CONFLICT (model_digest, probe_fingerprint) DO NOTHING
+        """,
+        {"digest": model_digest, "probe": probe_fingerprint, "cosine": probe_cosine},
+    )
+
+
 def vector_text(vector: npt.NDArray[np.float32]) -> str:
     """Write a vector the way pgvector reads it, exactly."""
     return "[" + ",".join(repr(float(x)) for x in vector) + "]"

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,16 +77,16 @@ def start_server() -> Callable[..., contextmanager[Server]]:
     """Return a context manager that starts the real server over a models directory and stops it."""
 
     @contextmanager
-    def start(models: Path, **settings: object) -> Iterator[Server]:
-        environment = {key: value for key, value in os.environ.items() if key != "CI"}
-        environment |= {
+    def start(models: Path, environment: Mapping[str, str] | None = None, **settings: object) -> Iterator[Server]:
+        variables = {key: value for key, value in os.environ.items() if key != "CI"} | dict(environment or {})
+        variables |= {
             "UNDERCROFT_MODELS_DIR": str(models),
             "UNDERCROFT_LISTEN": "127.0.0.1:0",
             **{f"UNDERCROFT_{name.upper()}": str(value) for name, value in settings.items()},
         }
         process = subprocess.Popen(
             [sys.executable, "-m", "services.embed"],
-            env=environment,
+            env=variables,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,

@@ -31,6 +31,7 @@ from undercroft.embed.v1 import (
 
 from services.core.grpc import error_reason, open_channel
 from services.embed.preparation import PreparedModel
+from services.embed.verify import DRIFTED_BELOW_COSINE
 from tests.integration.embed.conftest import REAL_MODEL, Server
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ async def test_the_server_has_no_children_and_talks_to_nobody(server: Server, st
 async def test_a_full_queue_is_refused_with_a_time_to_retry(
     quantized_model: PreparedModel, start_server: Start
 ) -> None:
-    with start_server(quantized_model.directory.parent, queue_capacity=64) as running:
+    with start_server(quantized_model.directory.parent, queue_capacity=64, max_texts=64) as running:
         async with open_channel(running.target) as opened:
             small: Stub = embed_service_pb2_grpc.EmbedServiceStub(opened)
             calls = [small.Embed(request(["x " * 90] * 60, model="tiny")) for _ in range(40)]
@@ -234,6 +235,68 @@ async def test_a_full_queue_is_refused_with_a_time_to_retry(
                 assert retry.retry_delay.ToTimedelta().total_seconds() > 0
             # Refusing is no lasting state.
             await small.Embed(request(["x"], model="tiny"))
+
+
+async def test_a_stream_is_held_back_by_a_full_queue_and_not_refused(
+    quantized_model: PreparedModel, start_server: Start
+) -> None:
+    with start_server(quantized_model.directory.parent, queue_capacity=64, max_texts=64) as running:
+        async with open_channel(running.target) as opened:
+            small: Stub = embed_service_pb2_grpc.EmbedServiceStub(opened)
+            sent = [[f"{stream} {number} " + "x " * 60 for number in range(60)] for stream in range(8)]
+
+            async def streamed(texts: list[str]) -> list[bytes]:
+                async def batches() -> AsyncIterator[embed_service_pb2.EmbedStreamRequest]:
+                    for _ in range(5):
+                        yield embed_service_pb2.EmbedStreamRequest(request=request(texts, model="tiny"))
+
+                return [row async for answer in small.EmbedStream(batches()) for row in bits(answer.response)]
+
+            answers = await asyncio.gather(*map(streamed, sent))
+            for texts, vectors in zip(sent, answers, strict=True):
+                assert vectors == bits(await small.Embed(request(texts, model="tiny"))) * 5
+
+
+async def test_a_processor_that_computes_otherwise_has_another_fingerprint_and_is_reported(
+    real_model: Path, start_server: Start
+) -> None:
+    """ONEDNN_MAX_CPU_ISA takes instruction sets away, as an older processor would lack them."""
+    states, vectors = [], []
+    for isa in ("DEFAULT", "DEFAULT", "AVX"):
+        with start_server(real_model.parent, environment={"ONEDNN_MAX_CPU_ISA": isa}, preload_models=REAL_MODEL) as it:
+            async with open_channel(it.target) as opened:
+                stub: Stub = embed_service_pb2_grpc.EmbedServiceStub(opened)
+                answer = await stub.Embed(request(["open a file"]))
+                model = next(m for m in (await stub.GetInfo(embed_service_pb2.GetInfoRequest())).models)
+                assert (answer.probe_fingerprint, answer.probe_cosine) == (model.probe_fingerprint, model.probe_cosine)
+                drifted = any(str(event["event"]).startswith("this processor's vectors differ") for event in it.events)
+                assert drifted == (model.probe_cosine < DRIFTED_BELOW_COSINE)
+                states.append(model)
+                vectors.append(bits(answer))
+    one, same, other = states
+    assert len(one.probe_fingerprint) == 64
+    assert (one.probe_fingerprint, vectors[0]) == (same.probe_fingerprint, vectors[1])
+    assert (one.probe_fingerprint, vectors[0]) != (other.probe_fingerprint, vectors[2])
+    assert one.digest == other.digest
+    assert 0.99 < other.probe_cosine < 1
+
+
+async def test_memory_stays_flat_once_every_shape_was_seen(quantized_model: PreparedModel, start_server: Start) -> None:
+    generator = random.Random(3)
+
+    async def embed_some(stub: Stub, texts: int) -> None:
+        for _ in range(texts // 250):
+            chosen = ["x " * generator.randrange(1, 100) for _ in range(250)]
+            await asyncio.gather(*(stub.Embed(request(chosen[part::5], model="tiny")) for part in range(5)))
+
+    with start_server(quantized_model.directory.parent) as running:
+        process = psutil.Process(running.process.pid)
+        async with open_channel(running.target) as opened:
+            stub: Stub = embed_service_pb2_grpc.EmbedServiceStub(opened)
+            await embed_some(stub, 5000)
+            before = process.memory_info().rss
+            await embed_some(stub, 10_000)
+            assert process.memory_info().rss - before < 4 * 2**20
 
 
 async def test_models_are_checked_unloaded_and_replaced_while_the_server_runs(

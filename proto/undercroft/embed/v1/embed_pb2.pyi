@@ -59,6 +59,9 @@ class Model(_message.Message):
     LOADED_FIELD_NUMBER: _builtins.int
     PROBE_COSINE_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    PROBE_FINGERPRINT_FIELD_NUMBER: _builtins.int
+    FIDELITY_FIELD_NUMBER: _builtins.int
+    FULL_DIMENSIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name below the models directory."""
     digest: _builtins.str
@@ -87,6 +90,16 @@ class Model(_message.Message):
     """
     refusal: _builtins.str
     """Why the model can't be used, in words; empty when it can."""
+    probe_fingerprint: _builtins.str
+    """What this processor makes of the probes: hex SHA-256 over their vectors. Two processors with one fingerprint compute
+    the same vectors; empty before loading.
+    """
+    full_dimensions: _builtins.int
+    """Set when the model's vectors are cut to their first dimensions (Matryoshka): what it gives uncut."""
+    @_builtins.property
+    def fidelity(self) -> Global___ModelFidelity:
+        """How near the quantized model comes to the float32 one, as measured at preparation."""
+
     def __init__(
         self,
         *,
@@ -102,14 +115,51 @@ class Model(_message.Message):
         loaded: _builtins.bool = ...,
         probe_cosine: _builtins.float = ...,
         refusal: _builtins.str = ...,
+        probe_fingerprint: _builtins.str = ...,
+        fidelity: Global___ModelFidelity | None = ...,
+        full_dimensions: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fidelity", b"fidelity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "dimensions", b"dimensions", "loaded", b"loaded", "max_tokens", b"max_tokens", "name", b"name", "normalized", b"normalized", "passage_prompt", b"passage_prompt", "pooling", b"pooling", "probe_cosine", b"probe_cosine", "quantization", b"quantization", "query_prompt", b"query_prompt", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "dimensions", b"dimensions", "fidelity", b"fidelity", "full_dimensions", b"full_dimensions", "loaded", b"loaded", "max_tokens", b"max_tokens", "name", b"name", "normalized", b"normalized", "passage_prompt", b"passage_prompt", "pooling", b"pooling", "probe_cosine", b"probe_cosine", "probe_fingerprint", b"probe_fingerprint", "quantization", b"quantization", "query_prompt", b"query_prompt", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class ModelFidelity(_message.Message):
+    """How near a quantized model comes to the float32 one, over texts that did not calibrate it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXTS_FIELD_NUMBER: _builtins.int
+    MEAN_COSINE_FIELD_NUMBER: _builtins.int
+    MIN_COSINE_FIELD_NUMBER: _builtins.int
+    TOP10_OVERLAP_FIELD_NUMBER: _builtins.int
+    texts: _builtins.int
+    """Texts that were compared."""
+    mean_cosine: _builtins.float
+    """Mean cosine between both vectors of a text."""
+    min_cosine: _builtins.float
+    """Least cosine between both vectors of a text."""
+    top10_overlap: _builtins.float
+    """Share of each text's ten nearest neighbours that both models agree on."""
+    def __init__(
+        self,
+        *,
+        texts: _builtins.int = ...,
+        mean_cosine: _builtins.float = ...,
+        min_cosine: _builtins.float = ...,
+        top10_overlap: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mean_cosine", b"mean_cosine", "min_cosine", b"min_cosine", "texts", b"texts", "top10_overlap", b"top10_overlap"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelFidelity: _TypeAlias = ModelFidelity  # noqa: Y015
 
 @_typing.final
 class PackedVectors(_message.Message):

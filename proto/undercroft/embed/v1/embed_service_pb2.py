@@ -26,7 +26,7 @@ from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior_
 from undercroft.embed.v1 import embed_pb2 as undercroft_dot_embed_dot_v1_dot_embed__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'undercroft/embed/v1/embed_service.proto\x12\x13undercroft.embed.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fundercroft/embed/v1/embed.proto\"\x7f\n\x0c\x45mbedRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05texts\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12,\n\x04task\x18\x03 \x01(\x0e\x32\x1e.undercroft.embed.v1.EmbedTask\x12\x17\n\x0f\x65xpected_digest\x18\x04 \x01(\t\"\xb5\x01\n\rEmbedResponse\x12\x33\n\x07vectors\x18\x01 \x01(\x0b\x32\".undercroft.embed.v1.PackedVectors\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12\x14\n\x0ctoken_counts\x18\x03 \x03(\x05\x12\x11\n\ttruncated\x18\x04 \x03(\x05\x12\x30\n\x06timing\x18\x05 \x01(\x0b\x32 .undercroft.embed.v1.EmbedTiming\"H\n\x12\x45mbedStreamRequest\x12\x32\n\x07request\x18\x01 \x01(\x0b\x32!.undercroft.embed.v1.EmbedRequest\"K\n\x13\x45mbedStreamResponse\x12\x34\n\x08response\x18\x01 \x01(\x0b\x32\".undercroft.embed.v1.EmbedResponse\"l\n\x12\x43ountTokensRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05texts\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12,\n\x04task\x18\x03 \x01(\x0e\x32\x1e.undercroft.embed.v1.EmbedTask\"?\n\x13\x43ountTokensResponse\x12\x14\n\x0ctoken_counts\x18\x01 \x03(\x05\x12\x12\n\nmax_tokens\x18\x02 \x01(\x05\"l\n\x12\x45mbedTokensRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05texts\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12,\n\x04task\x18\x03 \x01(\x0e\x32\x1e.undercroft.embed.v1.EmbedTask\"^\n\x13\x45mbedTokensResponse\x12\x31\n\x05texts\x18\x01 \x03(\x0b\x32\".undercroft.embed.v1.PackedVectors\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\"U\n\x11ScorePairsRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05query\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x16\n\x08passages\x18\x03 \x03(\tB\x04\xe2\x41\x01\x02\":\n\x12ScorePairsResponse\x12\x0e\n\x06scores\x18\x01 \x03(\x02\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\"\x10\n\x0eGetInfoRequest\"\xe5\x01\n\x0fGetInfoResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.undercroft.embed.v1.Model\x12\x11\n\tmax_texts\x18\x02 \x01(\x05\x12\x19\n\x11max_request_bytes\x18\x03 \x01(\x05\x12\x16\n\x0equeue_capacity\x18\x04 \x01(\x05\x12\x14\n\x0cqueue_length\x18\x05 \x01(\x05\x12\x0f\n\x07threads\x18\x06 \x01(\x05\x12\x0e\n\x06\x65ngine\x18\x07 \x01(\t\x12\x11\n\tprocessor\x18\x08 \x01(\t\x12\x16\n\x0emax_text_chars\x18\t \x01(\x05\x32\xbd\x04\n\x0c\x45mbedService\x12N\n\x05\x45mbed\x12!.undercroft.embed.v1.EmbedRequest\x1a\".undercroft.embed.v1.EmbedResponse\x12\x64\n\x0b\x45mbedStream\x12\'.undercroft.embed.v1.EmbedStreamRequest\x1a(.undercroft.embed.v1.EmbedStreamResponse(\x01\x30\x01\x12`\n\x0b\x43ountTokens\x12\'.undercroft.embed.v1.CountTokensRequest\x1a(.undercroft.embed.v1.CountTokensResponse\x12`\n\x0b\x45mbedTokens\x12\'.undercroft.embed.v1.EmbedTokensRequest\x1a(.undercroft.embed.v1.EmbedTokensResponse\x12]\n\nScorePairs\x12&.undercroft.embed.v1.ScorePairsRequest\x1a\'.undercroft.embed.v1.ScorePairsResponse\x12T\n\x07GetInfo\x12#.undercroft.embed.v1.GetInfoRequest\x1a$.undercroft.embed.v1.GetInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'undercroft/embed/v1/embed_service.proto\x12\x13undercroft.embed.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fundercroft/embed/v1/embed.proto\"\x7f\n\x0c\x45mbedRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05texts\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12,\n\x04task\x18\x03 \x01(\x0e\x32\x1e.undercroft.embed.v1.EmbedTask\x12\x17\n\x0f\x65xpected_digest\x18\x04 \x01(\t\"\xe6\x01\n\rEmbedResponse\x12\x33\n\x07vectors\x18\x01 \x01(\x0b\x32\".undercroft.embed.v1.PackedVectors\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12\x14\n\x0ctoken_counts\x18\x03 \x03(\x05\x12\x11\n\ttruncated\x18\x04 \x03(\x05\x12\x30\n\x06timing\x18\x05 \x01(\x0b\x32 .undercroft.embed.v1.EmbedTiming\x12\x19\n\x11probe_fingerprint\x18\x06 \x01(\t\x12\x14\n\x0cprobe_cosine\x18\x07 \x01(\x02\"H\n\x12\x45mbedStreamRequest\x12\x32\n\x07request\x18\x01 \x01(\x0b\x32!.undercroft.embed.v1.EmbedRequest\"K\n\x13\x45mbedStreamResponse\x12\x34\n\x08response\x18\x01 \x01(\x0b\x32\".undercroft.embed.v1.EmbedResponse\"l\n\x12\x43ountTokensRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05texts\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12,\n\x04task\x18\x03 \x01(\x0e\x32\x1e.undercroft.embed.v1.EmbedTask\"?\n\x13\x43ountTokensResponse\x12\x14\n\x0ctoken_counts\x18\x01 \x03(\x05\x12\x12\n\nmax_tokens\x18\x02 \x01(\x05\"l\n\x12\x45mbedTokensRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05texts\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12,\n\x04task\x18\x03 \x01(\x0e\x32\x1e.undercroft.embed.v1.EmbedTask\"^\n\x13\x45mbedTokensResponse\x12\x31\n\x05texts\x18\x01 \x03(\x0b\x32\".undercroft.embed.v1.PackedVectors\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\"U\n\x11ScorePairsRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05query\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x16\n\x08passages\x18\x03 \x03(\tB\x04\xe2\x41\x01\x02\":\n\x12ScorePairsResponse\x12\x0e\n\x06scores\x18\x01 \x03(\x02\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\"\x10\n\x0eGetInfoRequest\"\xe5\x01\n\x0fGetInfoResponse\x12*\n\x06models\x18\x01 \x03(\x0b\x32\x1a.undercroft.embed.v1.Model\x12\x11\n\tmax_texts\x18\x02 \x01(\x05\x12\x19\n\x11max_request_bytes\x18\x03 \x01(\x05\x12\x16\n\x0equeue_capacity\x18\x04 \x01(\x05\x12\x14\n\x0cqueue_length\x18\x05 \x01(\x05\x12\x0f\n\x07threads\x18\x06 \x01(\x05\x12\x0e\n\x06\x65ngine\x18\x07 \x01(\t\x12\x11\n\tprocessor\x18\x08 \x01(\t\x12\x16\n\x0emax_text_chars\x18\t \x01(\x05\x32\xbd\x04\n\x0c\x45mbedService\x12N\n\x05\x45mbed\x12!.undercroft.embed.v1.EmbedRequest\x1a\".undercroft.embed.v1.EmbedResponse\x12\x64\n\x0b\x45mbedStream\x12\'.undercroft.embed.v1.EmbedStreamRequest\x1a(.undercroft.embed.v1.EmbedStreamResponse(\x01\x30\x01\x12`\n\x0b\x43ountTokens\x12\'.undercroft.embed.v1.CountTokensRequest\x1a(.undercroft.embed.v1.CountTokensResponse\x12`\n\x0b\x45mbedTokens\x12\'.undercroft.embed.v1.EmbedTokensRequest\x1a(.undercroft.embed.v1.EmbedTokensResponse\x12]\n\nScorePairs\x12&.undercroft.embed.v1.ScorePairsRequest\x1a\'.undercroft.embed.v1.ScorePairsResponse\x12T\n\x07GetInfo\x12#.undercroft.embed.v1.GetInfoRequest\x1a$.undercroft.embed.v1.GetInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,27 +54,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EMBEDREQUEST']._serialized_start=130
   _globals['_EMBEDREQUEST']._serialized_end=257
   _globals['_EMBEDRESPONSE']._serialized_start=260
-  _globals['_EMBEDRESPONSE']._serialized_end=441
-  _globals['_EMBEDSTREAMREQUEST']._serialized_start=443
-  _globals['_EMBEDSTREAMREQUEST']._serialized_end=515
-  _globals['_EMBEDSTREAMRESPONSE']._serialized_start=517
-  _globals['_EMBEDSTREAMRESPONSE']._serialized_end=592
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=594
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=702
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=704
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=767
-  _globals['_EMBEDTOKENSREQUEST']._serialized_start=769
-  _globals['_EMBEDTOKENSREQUEST']._serialized_end=877
-  _globals['_EMBEDTOKENSRESPONSE']._serialized_start=879
-  _globals['_EMBEDTOKENSRESPONSE']._serialized_end=973
-  _globals['_SCOREPAIRSREQUEST']._serialized_start=975
-  _globals['_SCOREPAIRSREQUEST']._serialized_end=1060
-  _globals['_SCOREPAIRSRESPONSE']._serialized_start=1062
-  _globals['_SCOREPAIRSRESPONSE']._serialized_end=1120
-  _globals['_GETINFOREQUEST']._serialized_start=1122
-  _globals['_GETINFOREQUEST']._serialized_end=1138
-  _globals['_GETINFORESPONSE']._serialized_start=1141
-  _globals['_GETINFORESPONSE']._serialized_end=1370
-  _globals['_EMBEDSERVICE']._serialized_start=1373
-  _globals['_EMBEDSERVICE']._serialized_end=1946
+  _globals['_EMBEDRESPONSE']._serialized_end=490
+  _globals['_EMBEDSTREAMREQUEST']._serialized_start=492
+  _globals['_EMBEDSTREAMREQUEST']._serialized_end=564
+  _globals['_EMBEDSTREAMRESPONSE']._serialized_start=566
+  _globals['_EMBEDSTREAMRESPONSE']._serialized_end=641
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=643
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=751
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=753
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=816
+  _globals['_EMBEDTOKENSREQUEST']._serialized_start=818
+  _globals['_EMBEDTOKENSREQUEST']._serialized_end=926
+  _globals['_EMBEDTOKENSRESPONSE']._serialized_start=928
+  _globals['_EMBEDTOKENSRESPONSE']._serialized_end=1022
+  _globals['_SCOREPAIRSREQUEST']._serialized_start=1024
+  _globals['_SCOREPAIRSREQUEST']._serialized_end=1109
+  _globals['_SCOREPAIRSRESPONSE']._serialized_start=1111
+  _globals['_SCOREPAIRSRESPONSE']._serialized_end=1169
+  _globals['_GETINFOREQUEST']._serialized_start=1171
+  _globals['_GETINFOREQUEST']._serialized_end=1187
+  _globals['_GETINFORESPONSE']._serialized_start=1190
+  _globals['_GETINFORESPONSE']._serialized_end=1419
+  _globals['_EMBEDSERVICE']._serialized_start=1422
+  _globals['_EMBEDSERVICE']._serialized_end=1995
 # @@protoc_insertion_point(module_scope)

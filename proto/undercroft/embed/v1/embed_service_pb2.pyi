@@ -66,8 +66,14 @@ class EmbedResponse(_message.Message):
     TOKEN_COUNTS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
+    PROBE_FINGERPRINT_FIELD_NUMBER: _builtins.int
+    PROBE_COSINE_FIELD_NUMBER: _builtins.int
     model_digest: _builtins.str
     """Digest of the model that made them."""
+    probe_fingerprint: _builtins.str
+    """The processor's probe fingerprint (Model.probe_fingerprint): vectors with one fingerprint were computed alike."""
+    probe_cosine: _builtins.float
+    """The processor's probe cosine (Model.probe_cosine)."""
     @_builtins.property
     def vectors(self) -> _embed_pb2.PackedVectors:
         """One vector per text, in the order of the texts."""
@@ -92,10 +98,12 @@ class EmbedResponse(_message.Message):
         token_counts: _abc.Iterable[_builtins.int] | None = ...,
         truncated: _abc.Iterable[_builtins.int] | None = ...,
         timing: _embed_pb2.EmbedTiming | None = ...,
+        probe_fingerprint: _builtins.str = ...,
+        probe_cosine: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing", "vectors", b"vectors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_digest", b"model_digest", "timing", b"timing", "token_counts", b"token_counts", "truncated", b"truncated", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_digest", b"model_digest", "probe_cosine", b"probe_cosine", "probe_fingerprint", b"probe_fingerprint", "timing", b"timing", "token_counts", b"token_counts", "truncated", b"truncated", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

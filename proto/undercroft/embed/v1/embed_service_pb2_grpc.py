@@ -82,7 +82,8 @@ class EmbedServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EmbedStream(self, request_iterator, context):
-        """Embeds batches as they come, answers in their order; for bulk work over one call.
+        """Embeds batches as they come, answers in their order; for bulk work over one call. While the queue is full the stream
+        waits: it is never refused with RESOURCE_EXHAUSTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

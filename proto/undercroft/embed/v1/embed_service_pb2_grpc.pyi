@@ -40,7 +40,9 @@ class EmbedServiceStub:
     be used, with the reason.
     """
     EmbedStream: _grpc.StreamStreamMultiCallable[_embed_service_pb2.EmbedStreamRequest, _embed_service_pb2.EmbedStreamResponse]
-    """Embeds batches as they come, answers in their order; for bulk work over one call."""
+    """Embeds batches as they come, answers in their order; for bulk work over one call. While the queue is full the stream
+    waits: it is never refused with RESOURCE_EXHAUSTED.
+    """
     CountTokens: _grpc.UnaryUnaryMultiCallable[_embed_service_pb2.CountTokensRequest, _embed_service_pb2.CountTokensResponse]
     """Counts the tokens of texts as the model reads them, without embedding them."""
     EmbedTokens: _grpc.UnaryUnaryMultiCallable[_embed_service_pb2.EmbedTokensRequest, _embed_service_pb2.EmbedTokensResponse]
@@ -62,7 +64,9 @@ class EmbedServiceAsyncStub(EmbedServiceStub):
     be used, with the reason.
     """
     EmbedStream: _aio.StreamStreamMultiCallable[_embed_service_pb2.EmbedStreamRequest, _embed_service_pb2.EmbedStreamResponse]  # type: ignore[assignment]
-    """Embeds batches as they come, answers in their order; for bulk work over one call."""
+    """Embeds batches as they come, answers in their order; for bulk work over one call. While the queue is full the stream
+    waits: it is never refused with RESOURCE_EXHAUSTED.
+    """
     CountTokens: _aio.UnaryUnaryMultiCallable[_embed_service_pb2.CountTokensRequest, _embed_service_pb2.CountTokensResponse]  # type: ignore[assignment]
     """Counts the tokens of texts as the model reads them, without embedding them."""
     EmbedTokens: _aio.UnaryUnaryMultiCallable[_embed_service_pb2.EmbedTokensRequest, _embed_service_pb2.EmbedTokensResponse]  # type: ignore[assignment]
@@ -93,7 +97,9 @@ class EmbedServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_embed_service_pb2.EmbedStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_embed_service_pb2.EmbedStreamResponse], _abc.AsyncIterator[_embed_service_pb2.EmbedStreamResponse]]:
-        """Embeds batches as they come, answers in their order; for bulk work over one call."""
+        """Embeds batches as they come, answers in their order; for bulk work over one call. While the queue is full the stream
+        waits: it is never refused with RESOURCE_EXHAUSTED.
+        """
 
     @_abc_1.abstractmethod
     def CountTokens(
