@@ -20,7 +20,8 @@ from services.core.pages import PageTokens, load_key
 from services.core.sidecars import Volume
 from services.core.snapshots import resolve
 from services.core.telemetry import configure_logging
-from services.search.clients import EmbedClient, IngestClient
+from services.search.clients import IngestClient
+from services.search.embedding import EmbedClient, QueryCache
 from services.search.indexes import Indexes
 from services.search.pipeline import load_presets
 from services.search.server import SearchServicer
@@ -42,6 +43,9 @@ async def main() -> None:
         embed, ingest = EmbedClient(settings.embed_target), IngestClient(settings.ingest_target)
         stack.push_async_callback(embed.close)
         stack.push_async_callback(ingest.close)
+        vectors = QueryCache(
+            embed.embed_query, max_entries=settings.query_cache_entries, max_bytes=settings.query_cache_bytes
+        )
         notifications = Notifications(url, GENERATIONS)
         await stack.enter_async_context(notifications.running())
 
@@ -62,7 +66,7 @@ async def main() -> None:
         )
         await stack.enter_async_context(indexes.running())
         presets = load_presets(settings.presets_dir)
-        service = SearchService(database, indexes, embed, ingest, presets, settings.default_preset)
+        service = SearchService(database, indexes, vectors.vector, ingest, presets, settings.default_preset)
         await serve("search", settings, _register(service, PageTokens(load_key(settings.secrets_dir))))
 
 

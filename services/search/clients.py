@@ -1,85 +1,18 @@
-"""The services that search calls: embed for query vectors, ingest for freshness and repair."""
+"""The service that search calls for freshness and repair: ingest."""
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc
 import grpc.aio
-import numpy as np
 from google.longrunning import operations_pb2, operations_pb2_grpc
-from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
 from undercroft.ingest.v1 import index_service_pb2, index_service_pb2_grpc
 
 from services.core.errors import NotReady, Unavailable, UndercroftError
 from services.core.grpc import error_reason, open_channel
 from services.core.names import project_name
-from services.search.steps.base import QueryVector
 
-_EMBED_TIMEOUT_S = 10.0
 _OBSERVE_TIMEOUT_S = 60.0
 _REPAIR_TIMEOUT_S = 3600.0
-
-
-class EmbedClient:
-    """The embed service as search uses it."""
-
-    def __init__(self, target: str) -> None:
-        self._channel = open_channel(target) if target else None
-
-    async def close(self) -> None:
-        if self._channel is not None:
-            await self._channel.close()
-
-    async def embed_query(self, model: str, digest: str, text: str) -> QueryVector:
-        """Embed a query; NotReady or Unavailable with the reason when that can't be done."""
-        if self._channel is None:
-            raise NotReady("No embed service is configured.", remedy="Set UNDERCROFT_EMBED_TARGET.")
-        request = embed_service_pb2.EmbedRequest(
-            model=model, texts=[text], task=embed_pb2.EMBED_TASK_QUERY, expected_digest=digest
-        )
-        try:
-            stub: embed_service_pb2_grpc.EmbedServiceAsyncStub = embed_service_pb2_grpc.EmbedServiceStub(self._channel)
-            response = await stub.Embed(request, timeout=_EMBED_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise _embed_error(error) from error
-        return QueryVector(tuple(np.frombuffer(response.vectors.values, dtype="<f4").tolist()))
-
-
-def _embed_error(error: grpc.aio.AioRpcError) -> UndercroftError:
-    reason, metadata = error_reason(error)
-    if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
-        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason)
-    return Unavailable(
-        f"The embed service does not answer ({error.code().name}).",
-        remedy="Start it or wait for it; the lexical preset needs none.",
-        reason="EMBED_UNAVAILABLE",
-    )
-
-
-class QueryEmbedding:
-    """Vectors of one query: each model is asked once, and may be asked before a leg needs its answer."""
-
-    def __init__(self, client: EmbedClient, text: str) -> None:
-        self._client = client
-        self._text = text
-        self._asked: dict[tuple[str, str], asyncio.Task[QueryVector]] = {}
-
-    def ask(self, model_name: str, model_digest: str) -> asyncio.Task[QueryVector]:
-        """Start embedding the query, unless that has been done."""
-        model = (model_name, model_digest)
-        if model not in self._asked:
-            self._asked[model] = asyncio.create_task(self._client.embed_query(*model, self._text))
-        return self._asked[model]
-
-    async def vector(self, model_name: str, model_digest: str) -> QueryVector:
-        return await self.ask(model_name, model_digest)
-
-    async def close(self) -> None:
-        """Drop answers that nobody waits for."""
-        for task in self._asked.values():
-            task.cancel()
-        await asyncio.gather(*self._asked.values(), return_exceptions=True)
 
 
 class IngestClient:

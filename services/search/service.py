@@ -13,7 +13,8 @@ from services.core.db import Connection, Database
 from services.core.errors import InvalidArgument, NotReady
 from services.core.snapshots import Scope, at_generation, resolve
 from services.search import pipeline, store
-from services.search.clients import EmbedClient, IngestClient, QueryEmbedding
+from services.search.clients import IngestClient
+from services.search.embedding import EmbedQuery, QueryEmbedding
 from services.search.indexes import Indexes, OpenGeneration
 from services.search.pipeline import Preset, Ranking
 from services.search.queries import Answer, Chunk, Filter, Hint, Hit, LegReport, Ranked, Reference, Symbol
@@ -54,7 +55,7 @@ class SearchService:
         self,
         database: Database,
         indexes: Indexes,
-        embed: EmbedClient,
+        embed: EmbedQuery,
         ingest: IngestClient,
         presets: Mapping[str, Preset],
         default_preset: str,

@@ -16,6 +16,10 @@ class SearchSettings(StoreSettings):
     local_dir: Path = Field(description="local disk for copies of sidecars")
     embed_target: str = Field("", description="host:port of the embed service; empty: no dense retrieval")
     ingest_target: str = Field("", description="host:port of the ingest service, for FRESHNESS_WAIT and repair")
+    query_cache_entries: int = Field(10_000, ge=0, description="query vectors kept; 0 keeps none")
+    query_cache_bytes: int = Field(
+        32 * 1024 * 1024, ge=0, description="memory of the query vectors kept, their texts included; 0 keeps none"
+    )
     presets_dir: Path | None = Field(None, description="folder of presets besides those of the package")
     default_preset: str = Field("hybrid", description="preset of requests that name none")
     poll_s: float = Field(2.0, gt=0, description="how often to look for generations when no notification comes")

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pydantic
 
 from services.core.db import Connection
@@ -25,14 +27,20 @@ class QueryVectors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """A query's vector, float32."""
+    """A query's vector: float32, little-endian, packed. Many are kept: a tuple of numbers takes eight times as much."""
 
-    values: tuple[float, ...]
+    packed: bytes
+
+    @property
+    def values(self) -> npt.NDArray[np.float32]:
+        """The numbers, of shape (dimensions,), read-only."""
+        return np.frombuffer(self.packed, dtype="<f4")
 
     @property
     def text(self) -> str:
-        """The vector the way pgvector reads it, exactly."""
-        return "[" + ",".join(map(repr, self.values)) + "]"
+        """The vector the way pgvector reads it, exactly: nine digits tell every float32 from its neighbours."""
+        numbers = self.values.tolist()
+        return "[" + ",".join(["%.9g"] * len(numbers)) % tuple(numbers) + "]"
 
 
 # Words that people write in code and not in prose: with an inner underscore, dot or capital. Digits are no mark: prose

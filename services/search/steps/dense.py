@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-import numpy as np
 import pydantic
 
 from services.core.errors import UndercroftError
@@ -65,17 +64,18 @@ class Dense(LegStep):
         """Search one project. A filter that few contents pass is scored whole; else the search is widened until
         enough candidates pass or none is left."""
         connection, limit = query.connection, settings.candidates
+        # Writing it out takes longer than searching with it.
+        written = vector.text
         if query.restriction:
             allowed = await store.allowed_contents(connection, scope, query.restriction)
             if allowed is not None:
-                scored = await store.score_contents(connection, scope, query.restriction, vector.text, allowed, limit)
+                scored = await store.score_contents(connection, scope, query.restriction, written, allowed, limit)
                 return self._candidates(scope, scored, settings)
         wanted = limit
-        values = np.array(vector.values, dtype=np.float32)
         while True:
-            near = await asyncio.to_thread(index.candidates, values, wanted)
+            near = await asyncio.to_thread(index.candidates, vector.values, wanted)
             ids = near.ids.tolist()
-            scored = await store.score_vectors(connection, scope, query.restriction, vector.text, ids, limit)
+            scored = await store.score_vectors(connection, scope, query.restriction, written, ids, limit)
             if len(scored) >= limit or len(ids) == len(index):
                 return self._candidates(scope, scored, settings)
             wanted *= 4
