@@ -25,7 +25,7 @@ from services.search.steps.base import QueryVector
 
 _EMBED_TIMEOUT_S = 10.0
 # What an entry takes besides its text and its numbers: the objects around them and its place in the order. Measured.
-_ENTRY_BYTES = 256
+_ENTRY_BYTES = 320
 
 #: Embeds a query: name of the model, its digest, the text.
 EmbedQuery = Callable[[str, str, str], Awaitable[QueryVector]]
@@ -90,7 +90,8 @@ class QueryCache:
         self._embed = embed
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[tuple[str, str], QueryVector] = OrderedDict()
+        # With the size that was counted: a text grows when its UTF-8 form is asked for later.
+        self._kept: OrderedDict[tuple[str, str], tuple[QueryVector, int]] = OrderedDict()
         self._kept_bytes = 0
         # By the model's name too: its directory may be gone where another with the same digest is not.
         self._flights: dict[tuple[str, str, str], _Flight] = {}
@@ -105,7 +106,7 @@ class QueryCache:
         if kept is not None:
             self._kept.move_to_end((digest, text))
             metrics.HITS.inc()
-            return kept
+            return kept[0]
         flight = self._flight(model, digest, text)
         flight.waiters += 1
         try:
@@ -145,10 +146,11 @@ class QueryCache:
         # One too large for the whole cache must not empty it; the same vector may have come by another model name.
         if self._max_entries == 0 or size > self._max_bytes or key in self._kept:
             return
-        self._kept[key] = vector
+        self._kept[key] = vector, size
         self._kept_bytes += size
         while len(self._kept) > self._max_entries or self._kept_bytes > self._max_bytes:
-            self._kept_bytes -= _size_bytes(*self._kept.popitem(last=False))
+            _, (_, counted) = self._kept.popitem(last=False)
+            self._kept_bytes -= counted
             metrics.EVICTED.inc()
         metrics.ENTRIES.set(len(self._kept))
         metrics.BYTES.set(self._kept_bytes)

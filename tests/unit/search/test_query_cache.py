@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import sys
 import traceback
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
+from undercroft.embed.v1 import embed_service_pb2
 
 from services.core.errors import NotReady, Overloaded, UndercroftError
 from services.search.embedding import QueryCache, QueryEmbedding, _size_bytes
@@ -319,6 +321,21 @@ async def test_long_queries_count_for_what_they_take() -> None:
         await cache.vector(MODEL, DIGEST, "漢" * 8000 + str(number))
     assert counted("entries") == 6
     assert 90_000 < counted("bytes") <= 100_000
+
+
+async def test_a_text_that_others_make_larger_is_given_back_at_the_size_it_was_counted_at() -> None:
+    """Whoever reads a text as UTF-8, as every extension does, leaves the bytes in it."""
+    model = Model()
+    cache = model.cache(max_entries=2)
+    for number in range(10):
+        text = "漢" * 8000 + str(number)
+        await cache.vector(MODEL, DIGEST, text)
+        before = sys.getsizeof(text)
+        embed_service_pb2.EmbedRequest(texts=[text])
+        assert sys.getsizeof(text) > before
+    fresh = _size_bytes((DIGEST, "漢" * 8000 + "9"), vector_of(DIGEST, "q"))
+    assert counted("entries") == 2
+    assert counted("bytes") == 2 * fresh
 
 
 async def test_what_is_larger_than_the_whole_cache_leaves_the_others_in_it() -> None:
