@@ -41,7 +41,7 @@ def require_model_directory(directory: Path) -> Path:
 
 def refuse_foreign_code(directory: Path) -> None:
     """Refuse a directory that would make a library run its code or fetch another model."""
-    if (directory / "adapter_config.json").exists():
+    if next(directory.rglob("adapter_config.json"), None) is not None:
         raise InvalidArgument(
             f"{directory} is an adapter: its adapter_config.json names a base model to fetch.",
             remedy="Merge the adapter into its base model first, and prepare the merged directory.",
@@ -54,9 +54,8 @@ def refuse_foreign_code(directory: Path) -> None:
             remedy="Choose a model that needs no remote code.",
             reason="MODEL_NEEDS_REMOTE_CODE",
         )
-    for name in ("config.json", "tokenizer_config.json"):
-        path = directory / name
-        if path.exists() and "auto_map" in read_document(path):
+    for path in sorted([*directory.rglob("config.json"), *directory.rglob("tokenizer_config.json")]):
+        if "auto_map" in read_document(path):
             raise InvalidArgument(
                 f"{path} asks for remote code (auto_map), which is never run.",
                 remedy="Choose a model that needs no remote code.",

@@ -23,6 +23,7 @@ def install(source: Path, destination: Path) -> Manifest:
         return manifest
     with published_directory(destination) as temporary:
         for name in (MANIFEST_NAME, *manifest.files):
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, temporary / name)
         check_files(temporary, manifest)
     return manifest

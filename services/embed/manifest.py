@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.core.errors import DataLoss
-from services.embed.recipe import Purpose, Recipe
+from services.embed.recipe import EngineKind, Purpose, Recipe
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -27,6 +27,8 @@ IDENTITY_FORMAT = 1
 MANIFEST_NAME = "manifest.json"
 RECIPE_NAME = "recipe.json"
 TOKENIZER_NAME = "tokenizer.json"
+# Of the files of a sentence-transformers directory, those that the library reads.
+LIBRARY_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 _BLOCK_BYTES = 1 << 20
 
@@ -67,7 +69,7 @@ class Manifest:
 
     ``digest`` is the identity of the model: hex SHA-256 over all that determines a vector. ``inputs`` names what it
     was prepared from (digests and versions), ``inputs_digest`` is one hash over that, and ``graph`` is the file stem
-    of the OpenVINO graph.
+    of the OpenVINO graph, empty for a model of the second engine.
     """
 
     digest: str
@@ -120,7 +122,7 @@ class Manifest:
                 )
             return cls(
                 digest=str(document["digest"]),
-                graph=_file_name(document["graph"]),
+                graph=_stem(document["graph"]),
                 files={
                     _file_name(name): ModelFile(size_bytes=int(file["size_bytes"]), sha256=str(file["sha256"]))
                     for name, file in document["files"].items()
@@ -143,7 +145,13 @@ class Manifest:
 
 
 def model_digest(recipe: Recipe, graph: str, files: Mapping[str, ModelFile]) -> str:
-    """Return the model's identity: hex SHA-256 over graph, weights, tokenizer and recipe."""
+    """Return the model's identity: hex SHA-256 over graph, weights, tokenizer and recipe.
+
+    A model of the second engine has no graph: all files that the library reads count.
+    """
+    if recipe.engine is EngineKind.SENTENCE_TRANSFORMERS:
+        read = {name: file.sha256 for name, file in files.items() if Path(name).suffix in LIBRARY_SUFFIXES}
+        return digest_of({"format": IDENTITY_FORMAT, "files": read, "recipe": recipe.identity()})
     identity = {
         "format": IDENTITY_FORMAT,
         "graph": files[f"{graph}.xml"].sha256,
@@ -170,11 +178,18 @@ def describe_file(path: Path) -> ModelFile:
     return ModelFile(size_bytes=size_bytes, sha256=digest.hexdigest())
 
 
+def _stem(name: object) -> str:
+    if not isinstance(name, str) or "/" in name:
+        raise ValueError(f"{name!r} is no file stem")
+    return _file_name(name) if name else ""
+
+
 def _file_name(name: object) -> str:
     """Refuse names that lead out of the directory: a manifest may come from anywhere."""
-    if not isinstance(name, str) or not name or "/" in name or "\\" in name or name.startswith("."):
+    parts = name.split("/") if isinstance(name, str) else [""]
+    if not all(part and "\\" not in part and not part.startswith(".") for part in parts):
         raise ValueError(f"{name!r} is no plain file name")
-    return name
+    return "/".join(parts)
 
 
 def _read_probe(document: Mapping[str, object]) -> Probe:

@@ -16,6 +16,14 @@ class Pooling(StrEnum):
 
     MEAN = "mean"
     CLS = "cls"
+    LAST_TOKEN = "last_token"
+
+
+class EngineKind(StrEnum):
+    """What runs the model: OpenVINO on a graph of its own, or sentence-transformers with torch."""
+
+    OPENVINO = "openvino"
+    SENTENCE_TRANSFORMERS = "sentence_transformers"
 
 
 class Quantization(StrEnum):
@@ -49,7 +57,8 @@ class Recipe:
     """Everything besides weights and tokenizer that determines a vector.
 
     ``max_length_tokens`` counts the special tokens too. ``lower_case`` asks to lower-case before the tokenizer does
-    its own normalisation.
+    its own normalisation. ``full_dimensions`` is what the model gives before its vectors are cut to ``dimensions``
+    (Kusupati et al. 2022, Matryoshka), 0 when they are not; ``matryoshka_dimensions`` are those it was trained for.
     """
 
     architecture: str
@@ -61,6 +70,9 @@ class Recipe:
     pad_token_id: int = 0
     lower_case: bool = False
     prompts: Prompts = field(default_factory=Prompts)
+    engine: EngineKind = EngineKind.OPENVINO
+    full_dimensions: int = 0
+    matryoshka_dimensions: tuple[int, ...] = ()
 
     def identity(self) -> dict[str, object]:
         """Return what determines a vector; a setting at its default is left out, so that a new one changes nothing."""
@@ -81,6 +93,10 @@ class Recipe:
         }
         if prompts:
             identity["prompts"] = prompts
+        if self.engine is not EngineKind.OPENVINO:
+            identity["engine"] = self.engine.value
+        if self.full_dimensions:
+            identity["full_dimensions"] = self.full_dimensions
         return identity
 
     def to_json(self) -> str:
@@ -91,6 +107,9 @@ class Recipe:
             "pad_token_id": self.pad_token_id,
             "lower_case": self.lower_case,
             "prompts": {"query": self.prompts.query, "passage": self.prompts.passage},
+            "engine": self.engine.value,
+            "full_dimensions": self.full_dimensions,
+            "matryoshka_dimensions": self.matryoshka_dimensions,
         }
         return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -114,6 +133,10 @@ class Recipe:
                 pad_token_id=int(document["pad_token_id"]),
                 lower_case=bool(document["lower_case"]),
                 prompts=Prompts(query=str(document["prompts"]["query"]), passage=str(document["prompts"]["passage"])),
+                # Recipes of the first release lack these.
+                engine=EngineKind(document.get("engine", EngineKind.OPENVINO)),
+                full_dimensions=int(document.get("full_dimensions", 0)),
+                matryoshka_dimensions=tuple(map(_positive, document.get("matryoshka_dimensions", ()))),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataLoss(f"The recipe cannot be read: {error}.", remedy="Prepare the model again.") from error

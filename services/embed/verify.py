@@ -16,6 +16,7 @@ import numpy as np
 
 from services.core.cpu import cpu_threads
 from services.core.errors import DataLoss, NotReady
+from services.embed.backends import Backend
 from services.embed.backends.openvino import OpenVinoBackend, read_graph
 from services.embed.directory import refuse_foreign_code, require_model_directory
 from services.embed.engine import Engine
@@ -28,7 +29,7 @@ from services.embed.manifest import (
     describe_file,
     model_digest,
 )
-from services.embed.recipe import Recipe
+from services.embed.recipe import EngineKind, Recipe
 from services.embed.tokenization import TextTokenizer
 
 REFUSED_BELOW_COSINE = 0.99
@@ -72,9 +73,8 @@ def verify(directory: Path, *, threads: int) -> VerifiedModel:
     require_model_directory(directory)
     manifest = read_manifest(directory)
     recipe = check_files(directory, manifest)
-    graph = read_graph(directory / f"{manifest.graph}.xml", recipe.dimensions)
     tokenizer = TextTokenizer(directory, recipe)
-    engine = Engine(OpenVinoBackend(graph, threads=threads), tokenizer, recipe)
+    engine = Engine(open_backend(directory, manifest.graph, recipe, threads=threads), tokenizer, recipe)
     return VerifiedModel(
         directory=directory,
         recipe=recipe,
@@ -82,6 +82,16 @@ def verify(directory: Path, *, threads: int) -> VerifiedModel:
         engine=engine,
         probe=check_probes(engine, manifest),
     )
+
+
+def open_backend(directory: Path, graph: str, recipe: Recipe, *, threads: int) -> Backend:
+    """Load what the recipe's engine runs; ``graph`` is the stem of OpenVINO's files."""
+    if recipe.engine is EngineKind.OPENVINO:
+        return OpenVinoBackend(read_graph(directory / f"{graph}.xml", recipe.dimensions), threads=threads)
+    # Not before a model asks for it: it brings torch.
+    from services.embed.backends.sentence_transformers import SentenceTransformersBackend
+
+    return SentenceTransformersBackend(directory, recipe, threads=threads)
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -102,7 +112,8 @@ def check_files(directory: Path, manifest: Manifest) -> Recipe:
     What needs no reading comes first, so that a refusal need not wait for gigabytes of weights. Files that the manifest
     does not name are not read by anything, but code and adapters among them are refused.
     """
-    required = (RECIPE_NAME, TOKENIZER_NAME, f"{manifest.graph}.xml", f"{manifest.graph}.bin")
+    of_engine = (f"{manifest.graph}.xml", f"{manifest.graph}.bin") if manifest.graph else ("modules.json",)
+    required = (RECIPE_NAME, TOKENIZER_NAME, *of_engine)
     unlisted = [name for name in required if name not in manifest.files]
     if unlisted:
         raise DataLoss(

@@ -21,7 +21,7 @@ from services.embed.engine import Engine
 from services.embed.manifest import RECIPE_NAME, digest_of
 from services.embed.preparation import fidelity
 from services.embed.preparation.finishing import finish
-from services.embed.preparation.graph import SENTENCE_EMBEDDING, name_by_place
+from services.embed.preparation.head import SENTENCE_EMBEDDING, name_by_place
 from services.embed.preparation.texts import HOLDOUT, read_texts
 from services.embed.recipe import Purpose
 from services.embed.tokenization import TextTokenizer

@@ -16,14 +16,19 @@ def measure(reference: Float32Array, measured: Float32Array) -> Fidelity:
     """
     reference, measured = _unit(reference), _unit(measured)
     cosines = np.einsum("ij,ij->i", reference, measured)
-    pairs = zip(_nearest(reference), _nearest(measured), strict=True)
-    overlaps = [len(left & right) / max(1, len(left)) for left, right in pairs]
     return Fidelity(
         texts=len(reference),
         mean_cosine=round(float(cosines.mean()), 6),
         min_cosine=round(float(cosines.min()), 6),
-        top10_overlap=round(float(np.mean(overlaps)), 6),
+        top10_overlap=neighbours_kept(reference, measured),
     )
+
+
+def neighbours_kept(reference: Float32Array, measured: Float32Array) -> float:
+    """Return the share of each text's ten nearest other texts that both sets agree on; widths may differ."""
+    pairs = zip(_nearest(_unit(reference)), _nearest(_unit(measured)), strict=True)
+    overlaps = [len(left & right) / max(1, len(left)) for left, right in pairs]
+    return round(float(np.mean(overlaps)), 6)
 
 
 def _unit(vectors: Float32Array) -> Float32Array:

@@ -36,11 +36,16 @@ _PROBES: Sequence[tuple[str, Purpose]] = (
 def finish(directory: Path, graph: str, engine: Engine, fidelity: Fidelity, inputs: Mapping[str, str]) -> Manifest:
     """Write recipe and manifest into ``directory``, which holds everything else that the model has.
 
-    ``engine`` has read ``graph``, the stem of the graph's files, from there. ``inputs`` names everything that the
-    result depends on. Raises ``UndercroftError`` when the graph gives no finite vectors.
+    ``engine`` has read ``graph``, the stem of the graph's files, from there; it is empty for the second engine.
+    ``inputs`` names everything that the result depends on. Raises ``UndercroftError`` when the graph gives no finite
+    vectors.
     """
     (directory / RECIPE_NAME).write_text(engine.recipe.to_json(), encoding="utf-8")
-    files = {path.name: describe_file(path) for path in sorted(directory.iterdir())}
+    files = {
+        path.relative_to(directory).as_posix(): describe_file(path)
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
     manifest = Manifest(
         digest=model_digest(engine.recipe, graph, files),
         graph=graph,

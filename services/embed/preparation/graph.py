@@ -1,8 +1,7 @@
 """A BERT-family sentence encoder as an OpenVINO graph, built from its weights without torch.
 
 The graph takes ``input_ids`` and ``attention_mask`` (both int64, rows x tokens, padded on the right) and returns
-``sentence_embedding`` (float32, rows x dimensions): pooling and the L2 norm are part of it, so no server can forget
-them (huggingface/sentence-transformers#3307). Token types are constant, since a text is always one segment.
+``sentence_embedding`` (float32, rows x dimensions). Token types are constant, since a text is always one segment.
 
 Devlin et al. 2019 (BERT), Liu et al. 2019 (RoBERTa), Sanh et al. 2019 (DistilBERT).
 """
@@ -17,15 +16,14 @@ import openvino as ov  # type: ignore[import-untyped]
 from openvino import opset15 as op
 
 from services.core.errors import InvalidArgument
+from services.embed.preparation.head import integers, pool, sentence_embedding
 from services.embed.preparation.weights import Float32Array
-from services.embed.recipe import Pooling
+from services.embed.recipe import Recipe
 
 INPUT_IDS = "input_ids"
 ATTENTION_MASK = "attention_mask"
-SENTENCE_EMBEDDING = "sentence_embedding"
 
 _MASKED = np.float32(-1e9)
-_SMALLEST_NORM = np.float32(1e-12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +142,11 @@ class _Builder:
         return op.add(op.matmul(x, self.weight(f"{name}.weight"), False, True), self.weight(f"{name}.bias"))
 
     def layer_norm(self, x: ov.Node, name: str, epsilon: float) -> ov.Node:
-        normal = op.mvn(x, _integers([-1]), True, epsilon, "inside_sqrt")
+        normal = op.mvn(x, integers([-1]), True, epsilon, "inside_sqrt")
         return op.add(op.multiply(normal, self.weight(f"{name}.weight")), self.weight(f"{name}.bias"))
 
 
-def build_encoder(
-    shape: EncoderShape, weights: Mapping[str, Float32Array], pooling: Pooling, *, normalize: bool
-) -> ov.Model:
+def build_encoder(shape: EncoderShape, weights: Mapping[str, Float32Array], recipe: Recipe) -> ov.Model:
     """Build the float32 graph.
 
     Raises ``InvalidArgument`` for an architecture, an activation or a set of weights that this cannot build.
@@ -172,19 +168,8 @@ def build_encoder(
     bias = _attention_bias(attention_mask)
     for number in range(shape.layers):
         x = _layer(build, shape, number, x, bias)
-    pooled = _pool(x, attention_mask, pooling)
-    if normalize:
-        squares = op.reduce_sum(op.multiply(pooled, pooled), _integers([-1]), True)
-        pooled = op.divide(pooled, op.maximum(op.sqrt(squares), op.constant(_SMALLEST_NORM)))
-    pooled.output(0).get_tensor().set_names({SENTENCE_EMBEDDING})
-    return ov.Model([op.result(pooled)], [input_ids, attention_mask], shape.model_type)
-
-
-def name_by_place(model: ov.Model) -> None:
-    """Name every node by its place in the graph, so that equal graphs are saved as equal bytes."""
-    for number, node in enumerate(model.get_ordered_ops()):
-        if node.get_type_name() != "Parameter":
-            node.set_friendly_name(f"{node.get_type_name()}_{number}")
+    vector = sentence_embedding(pool(x, attention_mask, recipe.pooling), recipe)
+    return ov.Model([op.result(vector)], [input_ids, attention_mask], shape.model_type)
 
 
 def _without_prefix(name: str, prefixes: Sequence[str]) -> str:
@@ -194,19 +179,15 @@ def _without_prefix(name: str, prefixes: Sequence[str]) -> str:
     return name
 
 
-def _integers(values: int | Sequence[int]) -> ov.Node:
-    return op.constant(np.array(values, np.int64))
-
-
 def _embeddings(build: _Builder, shape: EncoderShape, input_ids: ov.Node) -> ov.Node:
     architecture = build.architecture
-    length = op.gather(op.shape_of(input_ids), _integers(1), _integers(0))
+    length = op.gather(op.shape_of(input_ids), integers(1), integers(0))
     # RoBERTa numbers its positions from the padding id on; with padding on the right that is a constant shift.
     first = shape.pad_token_id + 1 if architecture.positions_follow_padding else 0
-    positions = op.range(_integers(first), op.add(length, _integers(first)), _integers(1), output_type="i64")
-    words = op.gather(build.weight("embeddings.word_embeddings.weight"), input_ids, _integers(0))
+    positions = op.range(integers(first), op.add(length, integers(first)), integers(1), output_type="i64")
+    words = op.gather(build.weight("embeddings.word_embeddings.weight"), input_ids, integers(0))
     places = op.gather(
-        build.weight("embeddings.position_embeddings.weight"), op.unsqueeze(positions, _integers(0)), _integers(0)
+        build.weight("embeddings.position_embeddings.weight"), op.unsqueeze(positions, integers(0)), integers(0)
     )
     x = op.add(words, places)
     if architecture.has_token_types:
@@ -215,21 +196,21 @@ def _embeddings(build: _Builder, shape: EncoderShape, input_ids: ov.Node) -> ov.
 
 
 def _attention_bias(attention_mask: ov.Node) -> ov.Node:
-    mask = op.convert(op.unsqueeze(attention_mask, _integers([1, 2])), "f32")
+    mask = op.convert(op.unsqueeze(attention_mask, integers([1, 2])), "f32")
     return op.multiply(op.subtract(op.constant(np.float32(1)), mask), op.constant(_MASKED))
 
 
 def _layer(build: _Builder, shape: EncoderShape, number: int, x: ov.Node, bias: ov.Node) -> ov.Node:
     architecture = build.architecture
     prefix = architecture.layer.format(n=number)
-    split = _integers([0, 0, shape.heads, shape.dimensions // shape.heads])
-    swap = _integers([0, 2, 1, 3])
+    split = integers([0, 0, shape.heads, shape.dimensions // shape.heads])
+    swap = integers([0, 2, 1, 3])
     query, key, value = (
         op.transpose(op.reshape(build.linear(x, prefix + name), split, True), swap)
         for name in (architecture.query, architecture.key, architecture.value)
     )
     attended = op.scaled_dot_product_attention(query, key, value, attention_mask=bias)
-    merged = op.reshape(op.transpose(attended, swap), _integers([0, 0, shape.dimensions]), True)
+    merged = op.reshape(op.transpose(attended, swap), integers([0, 0, shape.dimensions]), True)
     epsilon = shape.layer_norm_epsilon
     attention = op.add(build.linear(merged, prefix + architecture.attention_output), x)
     x = build.layer_norm(attention, prefix + architecture.attention_norm, epsilon)
@@ -238,11 +219,3 @@ def _layer(build: _Builder, shape: EncoderShape, number: int, x: ov.Node, bias: 
     hidden = op.relu(hidden) if variant is None else op.gelu(hidden, variant)
     output = op.add(build.linear(hidden, prefix + architecture.output), x)
     return build.layer_norm(output, prefix + architecture.output_norm, epsilon)
-
-
-def _pool(x: ov.Node, attention_mask: ov.Node, pooling: Pooling) -> ov.Node:
-    if pooling is Pooling.CLS:
-        return op.squeeze(op.slice(x, _integers([0]), _integers([1]), _integers([1]), _integers([1])), _integers([1]))
-    weights = op.convert(op.unsqueeze(attention_mask, _integers([-1])), "f32")
-    total = op.reduce_sum(op.multiply(x, weights), _integers([1]), False)
-    return op.divide(total, op.reduce_sum(weights, _integers([1]), False))

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from typing import Protocol
 
 import openvino as ov  # type: ignore[import-untyped]
 
 from services.core.cpu import cpu_threads
+from services.core.errors import InvalidArgument
+from services.embed.backends import Float32Array
 from services.embed.backends.openvino import OpenVinoBackend, describe_engine, read_graph
 from services.embed.directory import published_directory
 from services.embed.engine import Engine
-from services.embed.manifest import (
-    MANIFEST_NAME,
-    TOKENIZER_NAME,
-    Fidelity,
-    Manifest,
-    describe_file,
-    digest_of,
-)
+from services.embed.manifest import MANIFEST_NAME, TOKENIZER_NAME, Manifest, describe_file, digest_of
 from services.embed.preparation import fidelity
+from services.embed.preparation.exporting import load
 from services.embed.preparation.finishing import finish
-from services.embed.preparation.graph import build_encoder, name_by_place
+from services.embed.preparation.head import name_by_place
+from services.embed.preparation.options import Calibration, Options
+from services.embed.preparation.proof import Library, prove
 from services.embed.preparation.quantization import quantize
-from services.embed.preparation.source import Source, read_source
-from services.embed.preparation.texts import CALIBRATION, HOLDOUT, read_bytes, read_texts
-from services.embed.preparation.weights import load_weights, weight_files
-from services.embed.recipe import Prompts, Purpose, Quantization, Recipe
+from services.embed.preparation.source import UNSUPPORTED, read_source
+from services.embed.preparation.texts import HOLDOUT, read_bytes, read_texts
+from services.embed.recipe import EngineKind, Purpose, Quantization, Recipe
 from services.embed.tokenization import TextTokenizer
-from services.embed.verify import check_files
+from services.embed.verify import check_files, open_backend
 
 Progress = Callable[[str, float], None]
 
@@ -40,70 +39,124 @@ PREPARATION_FORMAT = 1
 
 _CARRIED = ("LICENSE*", "LICENCE*", "NOTICE*", "README.md")
 _TOOLS = ("openvino", "nncf", "tokenizers", "safetensors", "numpy")
-_SETTINGS = (
-    "config.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    TOKENIZER_NAME,
-)
+
+
+class Encoder(Protocol):
+    """A source directory, understood."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def recipe(self) -> Recipe: ...
+
+    def build(self, recipe: Recipe) -> ov.Model: ...
+
+    def tokenizer_json(self) -> bytes: ...
+
+    def files(self) -> list[Path]: ...
+
+    @property
+    def tools(self) -> Sequence[str]: ...
+
+    @property
+    def library(self) -> Library | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a preparation measured besides the fidelity, over the same texts.
+
+    Texts per second are those of one thread of this machine; ``cut_top10_overlap`` is the share of each text's ten
+    nearest neighbours that the float32 vectors keep when they are cut, 1 when they are not.
+    """
+
+    float32_texts_per_s: float
+    texts_per_s: float
+    cut_top10_overlap: float
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model directory that can be served. ``is_new`` is false when it was already there from the same inputs."""
+    """A model directory that can be served. ``measured`` is None when it was already there from the same inputs."""
 
     directory: Path
     recipe: Recipe
     manifest: Manifest
-    is_new: bool
+    measured: Measured | None
+
+    @property
+    def is_new(self) -> bool:
+        return self.measured is not None
 
 
 def prepare(
     source: Path,
     destination: Path,
     *,
+    options: Options = Options(),  # noqa: B008  (frozen)
     progress: Progress = lambda stage, share: None,
-    quantization: Quantization = Quantization.QINT8,
-    prompts: Prompts | None = None,
 ) -> PreparedModel:
     """Prepare the model of ``source`` into ``destination``; both are absolute directories.
 
-    ``progress`` is called with the name of a stage and the share of the whole that is done, 0 to 1. ``prompts``
-    replaces those of the source. A ``destination`` that holds the result of exactly these inputs is checked and
-    returned as it is; one that holds anything else raises ``Conflict``. Raises ``InvalidArgument`` or ``NotFound``
-    when the source is not a model that this can prepare.
+    ``progress`` is called with the name of a stage and the share of the whole that is done, 0 to 1. A ``destination``
+    that holds the result of exactly these inputs is checked and returned as it is; one that holds anything else raises
+    ``Conflict``. Raises ``InvalidArgument`` or ``NotFound`` when the source is not a model that this can prepare.
     """
     progress("read", 0.0)
-    understood = read_source(source, quantization=quantization, prompts=prompts)
-    inputs = _inputs(understood)
+    encoder = _understand(source, options)
+    calibration = options.calibration or Calibration.built_in()
+    inputs = _inputs(encoder, calibration)
     existing = _existing(destination, inputs)
     if existing is not None:
         progress("done", 1.0)
         return existing
+    build = _copy if encoder.recipe.engine is EngineKind.SENTENCE_TRANSFORMERS else _build
     with published_directory(destination) as temporary:
-        manifest = _build(understood, inputs, temporary, progress)
+        manifest, measured = build(encoder, calibration, inputs, temporary, progress)
     progress("done", 1.0)
-    return PreparedModel(directory=destination, recipe=understood.recipe, manifest=manifest, is_new=True)
+    return PreparedModel(destination, encoder.recipe, manifest, measured)
 
 
-def _build(source: Source, inputs: dict[str, str], directory: Path, progress: Progress) -> Manifest:
-    recipe = source.recipe
-    shutil.copyfile(source.directory / TOKENIZER_NAME, directory / TOKENIZER_NAME)
+def _understand(source: Path, options: Options) -> Encoder:
+    """Read a source of the BERT family without torch, and any other with it."""
+    try:
+        plain = read_source(source, options)
+    except InvalidArgument as refusal:
+        if refusal.reason != UNSUPPORTED:
+            raise
+        return load(source, options, refusal)
+    if options.export or options.engine is EngineKind.SENTENCE_TRANSFORMERS:
+        return load(source, options, InvalidArgument("This way of preparing needs torch."))
+    return plain
+
+
+def _build(
+    encoder: Encoder, calibration: Calibration, inputs: dict[str, str], directory: Path, progress: Progress
+) -> tuple[Manifest, Measured]:
+    recipe = encoder.recipe
+    (directory / TOKENIZER_NAME).write_bytes(encoder.tokenizer_json())
     tokenizer = TextTokenizer(directory, recipe)
     progress("build", 0.05)
-    reference = build_encoder(source.shape, load_weights(source.directory), recipe.pooling, normalize=recipe.normalize)
+    reference = encoder.build(recipe)
     holdout = read_texts(HOLDOUT)
     threads = cpu_threads()
     progress("reference", 0.1)
-    float_recipe = replace(recipe, quantization=Quantization.FLOAT32)
-    expected = Engine(OpenVinoBackend(reference, threads=threads), tokenizer, float_recipe).embed(
-        holdout, Purpose.PASSAGE
+    exact = Engine(
+        OpenVinoBackend(reference, threads=threads), tokenizer, replace(recipe, quantization=Quantization.FLOAT32)
     )
+    expected, float32_rate = _embed(exact, holdout)
+    if encoder.library is not None:
+        prove(exact, encoder.library, holdout)
+    cut_overlap = 1.0
+    if recipe.full_dimensions:
+        full = replace(recipe, quantization=Quantization.FLOAT32, dimensions=recipe.full_dimensions, full_dimensions=0)
+        whole = Engine(OpenVinoBackend(encoder.build(full), threads=threads), tokenizer, full)
+        cut_overlap = fidelity.neighbours_kept(_embed(whole, holdout)[0], expected)
     progress("quantize", 0.2)
     quantized = quantize(
         reference,
-        tokenizer.tokenize(read_texts(CALIBRATION), Purpose.PASSAGE),
+        tokenizer.tokenize(calibration.texts, Purpose.PASSAGE),
         recipe,
         report=lambda share: progress("quantize", 0.2 + 0.6 * share),
     )
@@ -112,24 +165,52 @@ def _build(source: Source, inputs: dict[str, str], directory: Path, progress: Pr
     ov.save_model(quantized, directory / f"{graph}.xml", compress_to_fp16=False)
     progress("measure", 0.8)
     # Fidelity and probes come from the file, as the service will read it.
-    engine = Engine(
-        OpenVinoBackend(read_graph(directory / f"{graph}.xml", recipe.dimensions), threads=threads), tokenizer, recipe
-    )
-    measured: Fidelity = fidelity.measure(expected.vectors, engine.embed(holdout, Purpose.PASSAGE).vectors)
-    _carry(source.directory, directory)
-    return finish(directory, graph, engine, measured, inputs)
+    backend = OpenVinoBackend(read_graph(directory / f"{graph}.xml", recipe.dimensions), threads=threads)
+    engine = Engine(backend, tokenizer, recipe)
+    vectors, rate = _embed(engine, holdout)
+    _carry(encoder.directory, directory)
+    manifest = finish(directory, graph, engine, fidelity.measure(expected, vectors), inputs)
+    return manifest, Measured(float32_rate, rate, cut_overlap)
 
 
-def _inputs(source: Source) -> dict[str, str]:
+def _copy(
+    encoder: Encoder, calibration: Calibration, inputs: dict[str, str], directory: Path, progress: Progress
+) -> tuple[Manifest, Measured]:
+    """Take a model as it is, for the second engine."""
+    recipe = encoder.recipe
+    for path in encoder.files():
+        place = directory / path.relative_to(encoder.directory)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+    (directory / TOKENIZER_NAME).write_bytes(encoder.tokenizer_json())
+    progress("measure", 0.5)
+    engine = Engine(open_backend(directory, "", recipe, threads=1), TextTokenizer(directory, recipe), recipe)
+    holdout = read_texts(HOLDOUT)
+    if encoder.library is not None:
+        prove(engine, encoder.library, holdout)
+    vectors, rate = _embed(engine, holdout)
+    _carry(encoder.directory, directory)
+    manifest = finish(directory, "", engine, fidelity.measure(vectors, vectors), inputs)
+    return manifest, Measured(rate, rate, 1.0)
+
+
+def _embed(engine: Engine, texts: Sequence[str]) -> tuple[Float32Array, float]:
+    """Return vectors, and how many texts one thread embedded in a second."""
+    started = time.perf_counter()
+    vectors = engine.embed(texts, Purpose.PASSAGE).vectors
+    return vectors, len(texts) / (time.perf_counter() - started)
+
+
+def _inputs(encoder: Encoder, calibration: Calibration) -> dict[str, str]:
     """Name everything that the result depends on: files, texts, recipe and tools."""
-    names = [*(path.name for path in weight_files(source.directory)), *_SETTINGS]
+    directory = encoder.directory
     return {
         "format": str(PREPARATION_FORMAT),
-        **{f"file {name}": describe_file(source.directory / name).sha256 for name in names},
-        "recipe": digest_of(source.recipe.identity()),
-        "calibration": digest_of({"texts": read_bytes(CALIBRATION).decode("utf-8")}),
+        **{f"file {path.relative_to(directory)}": describe_file(path).sha256 for path in encoder.files()},
+        "recipe": digest_of(encoder.recipe.identity()),
+        "calibration": calibration.digest,
         "holdout": digest_of({"texts": read_bytes(HOLDOUT).decode("utf-8")}),
-        **{f"tool {name}": metadata.version(name) for name in _TOOLS},
+        **{f"tool {name}": metadata.version(name) for name in (*_TOOLS, *encoder.tools)},
         "engine": describe_engine(),
     }
 
@@ -141,7 +222,7 @@ def _existing(destination: Path, inputs: dict[str, str]) -> PreparedModel | None
     if manifest.inputs_digest != digest_of(inputs):
         return None
     recipe = check_files(destination, manifest)
-    return PreparedModel(directory=destination, recipe=recipe, manifest=manifest, is_new=False)
+    return PreparedModel(destination, recipe, manifest, None)
 
 
 def _carry(source: Path, directory: Path) -> None:

@@ -6,24 +6,41 @@ error; here whatever is missing, ambiguous or foreign is refused in words, and n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import openvino as ov  # type: ignore[import-untyped]
 
 from services.core.errors import InvalidArgument
 from services.embed.directory import Document, read_document, read_json, refuse_foreign_code, require_model_directory
 from services.embed.manifest import TOKENIZER_NAME
-from services.embed.preparation.graph import ACTIVATIONS, ARCHITECTURES, EncoderShape
-from services.embed.recipe import Pooling, Prompts, Quantization, Recipe
+from services.embed.preparation.graph import ACTIVATIONS, ARCHITECTURES, EncoderShape, build_encoder
+from services.embed.preparation.options import Options, chosen_dimensions
+from services.embed.preparation.weights import load_weights, weight_files
+from services.embed.recipe import Pooling, Prompts, Recipe
 
 _LIBRARY = "sentence_transformers."
+_SETTINGS = (
+    "config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    TOKENIZER_NAME,
+)
+# Reason of a refusal of what is whole, but no plain encoder of the BERT family.
+UNSUPPORTED = "MODEL_UNSUPPORTED"
+# The names of the newer spelling.
+POOLING_MODES: Mapping[str, Pooling] = {"mean": Pooling.MEAN, "cls": Pooling.CLS, "lasttoken": Pooling.LAST_TOKEN}
+# What tokenizers say that have no limit.
+_NO_LIMIT_TOKENS = 1_000_000
 _POOLING_FLAGS: Mapping[str, Pooling | None] = {
     "pooling_mode_cls_token": Pooling.CLS,
     "pooling_mode_mean_tokens": Pooling.MEAN,
     "pooling_mode_max_tokens": None,
     "pooling_mode_mean_sqrt_len_tokens": None,
     "pooling_mode_weightedmean_tokens": None,
-    "pooling_mode_lasttoken": None,
+    "pooling_mode_lasttoken": Pooling.LAST_TOKEN,
 }
 
 
@@ -35,37 +52,80 @@ class Source:
     shape: EncoderShape
     recipe: Recipe
 
+    def build(self, recipe: Recipe) -> ov.Model:
+        """Return the float32 graph, with what ``recipe`` says after the encoder."""
+        return build_encoder(self.shape, load_weights(self.directory), recipe)
 
-def read_source(directory: Path, *, quantization: Quantization, prompts: Prompts | None = None) -> Source:
-    """Read and check a source directory.
+    def tokenizer_json(self) -> bytes:
+        """Return the content of tokenizer.json."""
+        return (self.directory / TOKENIZER_NAME).read_bytes()
 
-    ``prompts`` replaces those of config_sentence_transformers.json, for models whose card names prompts that their
-    files do not. Raises ``InvalidArgument`` or ``NotFound`` with what is missing.
+    def files(self) -> list[Path]:
+        """Return the files that the result depends on."""
+        return [*weight_files(self.directory), *(self.directory / name for name in _SETTINGS)]
+
+    @property
+    def tools(self) -> Sequence[str]:
+        """The packages that the result depends on, besides those of every preparation."""
+        return ()
+
+    @property
+    def library(self) -> None:
+        """What the graph is proved against: nothing, it is built from the papers and tested against them."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module of the chain: its class, and the folder with its files."""
+
+    kind: str
+    directory: Path
+
+
+def read_source(directory: Path, options: Options) -> Source:
+    """Read and check a source directory of the BERT family.
+
+    Raises ``InvalidArgument`` or ``NotFound`` with what is missing; with reason ``UNSUPPORTED`` when it is another
+    kind of model.
     """
     require_model_directory(directory)
     refuse_foreign_code(directory)
-    pooling_directory, normalize = _read_modules(directory)
-    config = read_document(_required(directory, "config.json"))
-    sentence = read_document(_required(directory, "sentence_bert_config.json"))
-    library = read_document(_required(directory, "config_sentence_transformers.json"))
-    pooling_config = read_document(_required(pooling_directory, "config.json"))
-    _required(directory, TOKENIZER_NAME)
+    pooling_directory, normalize = _read_plain_modules(directory)
+    config = read_document(required(directory, "config.json"))
     shape = _read_shape(config)
+    sentence = read_document(required(directory, "sentence_bert_config.json"))
+    library = read_document(required(directory, "config_sentence_transformers.json"))
+    pooling_config = read_document(required(pooling_directory, "config.json"))
+    required(directory, TOKENIZER_NAME)
+    trained_for = matryoshka_dimensions(config)
+    dimensions = chosen_dimensions(options.dimensions, shape.dimensions, trained_for)
     recipe = Recipe(
         architecture=shape.model_type,
-        dimensions=shape.dimensions,
-        max_length_tokens=_max_length(shape, sentence),
+        dimensions=dimensions,
+        max_length_tokens=_max_length(directory, shape, sentence, options.max_length_tokens),
         pooling=_read_pooling(pooling_directory, pooling_config, shape.dimensions),
         normalize=normalize,
-        quantization=quantization,
+        quantization=options.quantization,
         pad_token_id=shape.pad_token_id,
         lower_case=sentence.get("do_lower_case") is True,
-        prompts=prompts if prompts is not None else _read_prompts(library),
+        prompts=options.prompts_over(read_prompts(library)),
+        full_dimensions=0 if dimensions == shape.dimensions else shape.dimensions,
+        matryoshka_dimensions=trained_for,
     )
     return Source(directory=directory, shape=shape, recipe=recipe)
 
 
-def _required(directory: Path, name: str) -> Path:
+def matryoshka_dimensions(config: Document) -> tuple[int, ...]:
+    """Return the dimensions that config.json says the model was trained for; empty when it does not say."""
+    named = config.get("matryoshka_dimensions")
+    if not isinstance(named, list):
+        return ()
+    return tuple(sorted(size for size in named if isinstance(size, int) and not isinstance(size, bool) and size > 0))
+
+
+def required(directory: Path, name: str) -> Path:
+    """Return a file of the directory; raise ``InvalidArgument`` when it is not there."""
     path = directory / name
     if not path.is_file():
         raise InvalidArgument(
@@ -76,9 +136,9 @@ def _required(directory: Path, name: str) -> Path:
     return path
 
 
-def _read_modules(directory: Path) -> tuple[Path, bool]:
-    """Return the pooling module's directory and whether a normalisation follows."""
-    path = _required(directory, "modules.json")
+def read_modules(directory: Path) -> list[Module]:
+    """Return the modules that modules.json chains, all of them sentence-transformers' own."""
+    path = required(directory, "modules.json")
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InvalidArgument(f"{path} is not a list of modules.", remedy="Copy the model directory again.")
@@ -91,25 +151,31 @@ def _read_modules(directory: Path) -> tuple[Path, bool]:
             remedy="Choose a model that needs no remote code.",
             reason="MODEL_NEEDS_REMOTE_CODE",
         )
-    kinds = [kind.rsplit(".", 1)[-1] for kind in types]
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+    folders = [(directory / str(module.get("path", ""))).resolve() for module in ordered]
+    if not all(folder.is_relative_to(directory.resolve()) for folder in folders):
         raise InvalidArgument(
-            f"{path} describes {' → '.join(kinds) or 'no module'}.",
-            remedy="Transformer → Pooling, with or without Normalize, is what can be prepared.",
-            reason="MODEL_UNSUPPORTED",
+            f"{path} names a folder outside of the model directory.", remedy="Copy the model directory again."
         )
-    if str(ordered[0].get("path", "")) not in ("", "."):
+    return [Module(kind.rsplit(".", 1)[-1], folder) for kind, folder in zip(types, folders, strict=True)]
+
+
+def _read_plain_modules(directory: Path) -> tuple[Path, bool]:
+    """Return the pooling module's directory and whether a normalisation follows."""
+    modules = read_modules(directory)
+    kinds = [module.kind for module in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise InvalidArgument(
-            f"{path} keeps its transformer in a folder of its own, {ordered[0]['path']!r}.",
+            f"{directory / 'modules.json'} describes {' → '.join(kinds) or 'no module'}.",
+            remedy="Transformer → Pooling, with or without Normalize, can be prepared without torch.",
+            reason=UNSUPPORTED,
+        )
+    if modules[0].directory != directory.resolve():
+        raise InvalidArgument(
+            f"{directory} keeps its transformer in a folder of its own, {modules[0].directory.name!r}.",
             remedy="Move the files of that folder beside modules.json and set the path to the empty string.",
-            reason="MODEL_UNSUPPORTED",
+            reason=UNSUPPORTED,
         )
-    pooling_directory = (directory / str(ordered[1].get("path", ""))).resolve()
-    if pooling_directory.parent != directory.resolve():
-        raise InvalidArgument(
-            f"{path} names a pooling folder outside of the model directory.", remedy="Copy the model directory again."
-        )
-    return pooling_directory, len(kinds) == 3
+    return modules[1].directory, len(kinds) == 3
 
 
 def _read_shape(config: Document) -> EncoderShape:
@@ -117,8 +183,8 @@ def _read_shape(config: Document) -> EncoderShape:
     if model_type not in ARCHITECTURES:
         raise InvalidArgument(
             f"Models of type {model_type!r} cannot be prepared without torch.",
-            remedy=f"Choose one of {', '.join(ARCHITECTURES)}.",
-            reason="MODEL_UNSUPPORTED",
+            remedy=f"Without it these can: {', '.join(ARCHITECTURES)}.",
+            reason=UNSUPPORTED,
         )
     distil = model_type == "distilbert"
     activation = str(config.get("activation" if distil else "hidden_act", ""))
@@ -131,7 +197,7 @@ def _read_shape(config: Document) -> EncoderShape:
         raise InvalidArgument(
             f"config.json cannot be prepared because of {', '.join(key for key, bad in unusual.items() if bad)}.",
             remedy="Choose an encoder with absolute positions.",
-            reason="MODEL_UNSUPPORTED",
+            reason=UNSUPPORTED,
         )
     return EncoderShape(
         model_type=model_type,
@@ -145,18 +211,24 @@ def _read_shape(config: Document) -> EncoderShape:
     )
 
 
-def _max_length(shape: EncoderShape, sentence: Document) -> int:
+def _max_length(directory: Path, shape: EncoderShape, sentence: Document, wanted: int | None) -> int:
     reserved = shape.pad_token_id + 1 if ARCHITECTURES[shape.model_type].positions_follow_padding else 0
     possible = shape.max_positions - reserved
-    if sentence.get("max_seq_length") is None:
-        return possible
-    wanted = _whole(sentence, "max_seq_length")
-    if wanted > possible:
+    named = sentence.get("max_seq_length")
+    if wanted is None and named is None:
+        # sentence-transformers 6 leaves the length to the tokenizer's own limit.
+        tokenizer = directory / "tokenizer_config.json"
+        named = read_document(tokenizer).get("model_max_length") if tokenizer.is_file() else None
+        # Written as a float by some, and as 10^30 by those without a limit.
+        limit = named if isinstance(named, int) else _NO_LIMIT_TOKENS
+        return min(possible, limit) if limit > 0 else possible
+    length = wanted if wanted is not None else _whole(sentence, "max_seq_length")
+    if not 0 < length <= possible:
         raise InvalidArgument(
-            f"sentence_bert_config.json asks for {wanted} tokens, the model has {possible} positions.",
-            remedy="Correct max_seq_length.",
+            f"{length} tokens are asked for, the model has {possible} positions.",
+            remedy="Correct max_seq_length of sentence_bert_config.json, or --max-length.",
         )
-    return wanted
+    return length
 
 
 def _read_pooling(directory: Path, config: Document, dimensions: int) -> Pooling:
@@ -165,20 +237,20 @@ def _read_pooling(directory: Path, config: Document, dimensions: int) -> Pooling
         raise InvalidArgument(
             f"{path} leaves prompts out of pooling, which cannot be prepared.",
             remedy="Choose another model.",
-            reason="MODEL_UNSUPPORTED",
+            reason=UNSUPPORTED,
         )
     named = config.get("pooling_mode")
     if isinstance(named, str):
         chosen = [named]
-        known = {pooling.value: pooling for pooling in Pooling}
+        known = dict(POOLING_MODES)
     else:
         chosen = [flag for flag in config if flag.startswith("pooling_mode_") and config[flag] is True]
         known = {flag: pooling for flag, pooling in _POOLING_FLAGS.items() if pooling is not None}
     if len(chosen) != 1 or chosen[0] not in known:
         raise InvalidArgument(
             f"{path} pools by {', '.join(chosen) or 'nothing'}.",
-            remedy="Exactly one of mean and cls can be prepared.",
-            reason="MODEL_UNSUPPORTED",
+            remedy="Exactly one of mean, cls and lasttoken can be prepared.",
+            reason=UNSUPPORTED,
         )
     width = config.get("word_embedding_dimension", config.get("embedding_dimension", dimensions))
     if width != dimensions:
@@ -188,7 +260,8 @@ def _read_pooling(directory: Path, config: Document, dimensions: int) -> Pooling
     return known[chosen[0]]
 
 
-def _read_prompts(library: Document) -> Prompts:
+def read_prompts(library: Document) -> Prompts:
+    """Return the prompts of queries and of passages that config_sentence_transformers.json names."""
     prompts = library.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise InvalidArgument("The prompts of config_sentence_transformers.json are not an object.")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import services.embed  # noqa: F401  (sets the offline switches before anything else is imported)
-from services.embed.preparation import PreparedModel, prepare
+from services.embed.preparation import Options, PreparedModel, prepare
 from services.embed.recipe import Quantization
 from tests.integration.embed.tiny_model import Tiny, write_source
 
@@ -31,7 +31,9 @@ def tiny_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_model(tiny_source: Path, tmp_path_factory: pytest.TempPathFactory) -> PreparedModel:
     """The tiny model as float32, prepared in moments. Not to be changed."""
-    return prepare(tiny_source, tmp_path_factory.mktemp("models") / "tiny", quantization=Quantization.FLOAT32)
+    return prepare(
+        tiny_source, tmp_path_factory.mktemp("models") / "tiny", options=Options(quantization=Quantization.FLOAT32)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from services.core.errors import InvalidArgument
 from services.embed.backends import Lane
 from services.embed.backends.openvino import OpenVinoBackend
 from services.embed.engine import Engine
-from services.embed.preparation.graph import build_encoder
+from services.embed.preparation.options import Options
 from services.embed.preparation.source import read_source
 from services.embed.preparation.weights import load_weights
 from services.embed.recipe import Purpose, Quantization
@@ -25,11 +25,10 @@ TEXTS = ("a", "def read(path): return open(path)", "one two three " * 5)
 
 
 def engine_of(directory: Path) -> Engine:
-    source = read_source(directory, quantization=Quantization.FLOAT32)
-    graph = build_encoder(
-        source.shape, load_weights(directory), source.recipe.pooling, normalize=source.recipe.normalize
+    source = read_source(directory, Options(quantization=Quantization.FLOAT32))
+    return Engine(
+        OpenVinoBackend(source.build(source.recipe), threads=1), TextTokenizer(directory, source.recipe), source.recipe
     )
-    return Engine(OpenVinoBackend(graph, threads=1), TextTokenizer(directory, source.recipe), source.recipe)
 
 
 @pytest.mark.parametrize(

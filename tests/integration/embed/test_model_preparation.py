@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from services.core.errors import Conflict, DataLoss, InvalidArgument
-from services.embed.preparation import PreparedModel, prepare
+from services.embed.preparation import Options, PreparedModel, prepare
 from services.embed.recipe import Pooling, Prompts, Purpose, Quantization
 from services.embed.verify import verify
 from tests.integration.embed.tiny_model import Tiny, reference, weights_of, write_source
@@ -68,7 +68,7 @@ def test_the_same_inputs_are_not_prepared_again(tiny_model: PreparedModel, tiny_
     again = prepare(
         tiny_source,
         tiny_model.directory,
-        quantization=Quantization.FLOAT32,
+        options=Options(quantization=Quantization.FLOAT32),
         progress=lambda stage, share: stages.append(stage),
     )
     assert not again.is_new
@@ -82,7 +82,7 @@ def test_other_inputs_do_not_overwrite_a_model(
     directory = copy_of(tiny_model)
     before = contents(directory)
     with pytest.raises(Conflict) as raised:
-        prepare(tiny_source, directory, quantization=Quantization.INT8)
+        prepare(tiny_source, directory, options=Options(quantization=Quantization.INT8))
     assert raised.value.remedy
     assert contents(directory) == before
 
@@ -93,7 +93,7 @@ def test_a_damaged_result_is_not_taken_for_a_good_one(
     directory = copy_of(tiny_model)
     (directory / "tokenizer.json").write_text("{}")
     with pytest.raises(DataLoss):
-        prepare(tiny_source, directory, quantization=Quantization.FLOAT32)
+        prepare(tiny_source, directory, options=Options(quantization=Quantization.FLOAT32))
 
 
 def test_a_read_only_source_is_enough_and_stays_as_it_was(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_read_only_source_is_enough_and_stays_as_it_was(tmp_path: Path) -> Non
     for path in [*source.rglob("*"), source]:
         path.chmod(path.stat().st_mode & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))
     try:
-        prepared = prepare(source, tmp_path / "model", quantization=Quantization.INT8)
+        prepared = prepare(source, tmp_path / "model", options=Options(quantization=Quantization.INT8))
     finally:
         source.chmod(0o755)
         (source / "1_Pooling").chmod(0o755)
@@ -115,7 +115,7 @@ def test_a_source_that_cannot_be_prepared_leaves_no_trace(tmp_path: Path) -> Non
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
     with pytest.raises(InvalidArgument, match=r"layer\.1"):
-        prepare(source, tmp_path / "models" / "model", quantization=Quantization.FLOAT32)
+        prepare(source, tmp_path / "models" / "model", options=Options(quantization=Quantization.FLOAT32))
     assert list((tmp_path / "models").iterdir()) == []
 
 
@@ -129,8 +129,7 @@ def test_progress_only_moves_forward_and_ends_at_one(tiny_source: Path, tmp_path
     prepare(
         tiny_source,
         tmp_path / "model",
-        quantization=Quantization.FLOAT32,
-        prompts=Prompts(query="find: "),
+        options=Options(quantization=Quantization.FLOAT32, query_prompt="find: "),
         progress=lambda stage, share: seen.append(share),
     )
     assert seen == sorted(seen)
@@ -140,6 +139,10 @@ def test_progress_only_moves_forward_and_ends_at_one(tiny_source: Path, tmp_path
 def test_prompts_given_by_the_caller_change_the_identity(
     tiny_model: PreparedModel, tiny_source: Path, tmp_path: Path
 ) -> None:
-    other = prepare(tiny_source, tmp_path / "model", quantization=Quantization.FLOAT32, prompts=Prompts(query="find: "))
+    other = prepare(
+        tiny_source,
+        tmp_path / "model",
+        options=Options(quantization=Quantization.FLOAT32, query_prompt="find: "),
+    )
     assert other.recipe.prompts.query == "find: "
     assert other.manifest.digest != tiny_model.manifest.digest

@@ -12,7 +12,7 @@ import pytest
 
 from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, UndercroftError
 from services.embed.manifest import Manifest, Probe, describe_file, model_digest
-from services.embed.preparation import PreparedModel
+from services.embed.preparation import Options, PreparedModel
 from services.embed.recipe import Recipe
 from services.embed.verify import DRIFTED_BELOW_COSINE, verify
 from tests.integration.embed.tiny_model import Tiny, write_source
@@ -150,7 +150,7 @@ def test_weights_of_another_model_are_noticed_by_the_probes(
     other = prepare(
         write_source(tmp_path / "other-source", Tiny(seed=2)),
         tmp_path / "other",
-        quantization=tiny_model.recipe.quantization,
+        options=Options(quantization=tiny_model.recipe.quantization),
     )
     name = "openvino_model_float32.bin"
     (directory / name).write_bytes((other.directory / name).read_bytes())

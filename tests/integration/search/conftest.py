@@ -17,8 +17,8 @@ import grpc.aio
 from undercroft.embed.v1 import embed_service_pb2, embed_service_pb2_grpc
 
 from services.core.grpc import ErrorInterceptor
-from services.embed.preparation import prepare
-from services.embed.recipe import Prompts, Quantization
+from services.embed.preparation import Options, prepare
+from services.embed.recipe import Quantization
 from services.embed.registry import Registry
 from services.embed.server import EmbedServicer
 from services.embed.service import EmbedService
@@ -111,7 +111,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     source = write_source(root / "source", Tiny())
     digests = {
         name: prepare(
-            source, root / "models" / name, quantization=Quantization.FLOAT32, prompts=Prompts(query=prompt)
+            source,
+            root / "models" / name,
+            options=Options(quantization=Quantization.FLOAT32, query_prompt=prompt),
         ).manifest.digest
         for name, prompt in ((MODEL, "q "), (OTHER, "find: "))
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from services.core.errors import InvalidArgument
+from services.embed.preparation.options import Options
 from services.embed.preparation.source import read_source
 from services.embed.recipe import Pooling, Prompts, Quantization, Recipe
 
@@ -56,8 +57,8 @@ def write(tmp_path: Path) -> Write:
     return build
 
 
-def read(directory: Path, prompts: Prompts | None = None) -> Recipe:
-    return read_source(directory, quantization=Quantization.QINT8, prompts=prompts).recipe
+def read(directory: Path, query_prompt: str | None = None) -> Recipe:
+    return read_source(directory, Options(query_prompt=query_prompt)).recipe
 
 
 def merged(name: str, **changes: object) -> dict[str, object]:
@@ -104,12 +105,40 @@ def test_cls_pooling_in_both_spellings(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
+    ("tokenizer", "tokens"), [({"model_max_length": 40}, 40), ({"model_max_length": 1e30}, 64), ({}, 64), (None, 64)]
+)
+def test_where_the_length_is_left_to_the_tokenizer_its_limit_counts(
+    write: Write, tokenizer: dict[str, object] | None, tokens: int
+) -> None:
+    """sentence-transformers 6 writes no max_seq_length."""
+    files = {"sentence_bert_config.json": {"do_lower_case": False}, "tokenizer_config.json": tokenizer}
+    assert read(write(**files)).max_length_tokens == tokens
+
+
+def test_vectors_are_cut_only_to_what_the_index_can_pack_and_the_model_was_trained_for(write: Write) -> None:
+    def cut(dimensions: int) -> Recipe:
+        return read_source(directory, Options(dimensions=dimensions)).recipe
+
+    directory = write()
+    assert (cut(16).dimensions, cut(16).full_dimensions) == (16, 32)
+    assert cut(32) == read(directory)
+    for wrong in (40, 12, 0, -8):
+        with pytest.raises(InvalidArgument) as raised:
+            cut(wrong)
+        assert raised.value.reason == "DIMENSIONS_NOT_POSSIBLE"
+    directory = write(**{"config.json": merged("config.json", matryoshka_dimensions=[8, 32])})
+    assert cut(8).matryoshka_dimensions == (8, 32)
+    with pytest.raises(InvalidArgument, match="trained"):
+        cut(16)
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": False},
         {"pooling_mode_mean_tokens": False},
         {"pooling_mode_cls_token": True},
-        {"pooling_mode": "lasttoken"},
+        {"pooling_mode": "max"},
         {"include_prompt": False},
         {"word_embedding_dimension": 64},
     ],
@@ -190,4 +219,4 @@ def test_roberta_loses_the_positions_before_its_first(write: Write) -> None:
 def test_prompts_come_from_the_directory(write: Write, library: dict[str, object], expected: Prompts) -> None:
     directory = write(**{"config_sentence_transformers.json": library})
     assert read(directory).prompts == expected
-    assert read(directory, Prompts("mine: ", "")).prompts == Prompts("mine: ", "")
+    assert read(directory, "mine: ").prompts == Prompts("mine: ", expected.passage)
