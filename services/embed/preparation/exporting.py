@@ -21,7 +21,7 @@ from services.embed.backends.sentence_transformers import load_library
 from services.embed.directory import read_document
 from services.embed.manifest import LIBRARY_SUFFIXES
 from services.embed.preparation.head import sentence_embedding
-from services.embed.preparation.options import Options, chosen_dimensions
+from services.embed.preparation.options import SECOND_ENGINE, Options, chosen_dimensions
 from services.embed.preparation.source import (
     POOLING_MODES,
     UNSUPPORTED,
@@ -75,7 +75,10 @@ class ExportedModel:
         return self
 
     def build(self, recipe: Recipe) -> ov.Model:
-        """Return the float32 graph of the chain, with what ``recipe`` says after it."""
+        """Return the float32 graph of the chain, with what ``recipe`` says after it.
+
+        Raises ``InvalidArgument`` when the converter cannot take it over.
+        """
         import torch
 
         model, normalize = self.model, recipe.normalize
@@ -98,8 +101,15 @@ class ExportedModel:
         example = {"input_ids": torch.full((2, longest), recipe.pad_token_id), "attention_mask": mask}
         example["input_ids"][:] = torch.arange(longest) % model.tokenizer.vocab_size
         dynamic = [(name, [-1, -1], np.int64) for name in example]
-        with torch.no_grad():
-            graph = ov.convert_model(Chain().eval(), example_input=example, input=dynamic)
+        try:
+            with torch.no_grad():
+                graph = ov.convert_model(Chain().eval(), example_input=example, input=dynamic)
+        except Exception as error:
+            raise InvalidArgument(
+                f"OpenVINO cannot take over a model of type {recipe.architecture!r}: {str(error).strip()[:200]}",
+                remedy=f"Serve it by the second engine: {SECOND_ENGINE}.",
+                reason="MODEL_NOT_EXPORTABLE",
+            ) from error
         # The names of the trace count up in an order that depends on hashes, and would make each export differ.
         for node in graph.get_ordered_ops():
             if node.get_type_name() != "Parameter":

@@ -168,7 +168,7 @@ def build_encoder(shape: EncoderShape, weights: Mapping[str, Float32Array], reci
     bias = _attention_bias(attention_mask)
     for number in range(shape.layers):
         x = _layer(build, shape, number, x, bias)
-    vector = sentence_embedding(pool(x, attention_mask, recipe.pooling), recipe)
+    vector = sentence_embedding(pool(x, attention_mask, recipe.pooling).output(0), recipe)
     return ov.Model([op.result(vector)], [input_ids, attention_mask], shape.model_type)
 
 

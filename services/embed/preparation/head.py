@@ -38,15 +38,17 @@ def pool(x: ov.Node, attention_mask: ov.Node, pooling: Pooling) -> ov.Node:
             return op.gather(x, last, integers(1), batch_dims=1)
 
 
-def sentence_embedding(pooled: ov.Node | ov.Output, recipe: Recipe) -> ov.Node:
+def sentence_embedding(pooled: ov.Output, recipe: Recipe) -> ov.Output:
     """Cut pooled vectors to the recipe's dimensions, then normalise them if it says so; name the result."""
     vector = pooled
     if recipe.full_dimensions:
-        vector = op.slice(vector, integers([0]), integers([recipe.dimensions]), integers([1]), integers([1]))
+        cut = op.slice(vector, integers([0]), integers([recipe.dimensions]), integers([1]), integers([1]))
+        vector = cut.output(0)
     if recipe.normalize:
         squares = op.reduce_sum(op.multiply(vector, vector), integers([-1]), True)
-        vector = op.divide(vector, op.maximum(op.sqrt(squares), op.constant(_SMALLEST_NORM)))
-    vector.output(0).get_tensor().set_names({SENTENCE_EMBEDDING})
+        unit = op.divide(vector, op.maximum(op.sqrt(squares), op.constant(_SMALLEST_NORM)))
+        vector = unit.output(0)
+    vector.get_tensor().set_names({SENTENCE_EMBEDDING})
     return vector
 
 

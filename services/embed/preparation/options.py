@@ -12,6 +12,8 @@ from services.embed.manifest import digest_of
 from services.embed.preparation.texts import CALIBRATION, read_bytes, read_texts
 from services.embed.recipe import EngineKind, Prompts, Quantization
 
+SECOND_ENGINE = "`undercroft models prepare --engine sentence-transformers`"
+
 _FEWEST_TEXTS = 32
 _MOST_TEXTS = 300
 

@@ -11,6 +11,7 @@ from services.core.errors import InvalidArgument
 from services.embed.backends import Float32Array
 from services.embed.backends.sentence_transformers import cut
 from services.embed.engine import Engine
+from services.embed.preparation.options import SECOND_ENGINE
 from services.embed.recipe import Purpose
 
 LEAST_AGREEMENT = 0.9999
@@ -52,6 +53,6 @@ def least_agreement(expected: Float32Array, found: Float32Array) -> float:
 def _not_reproduced(how: str) -> InvalidArgument:
     return InvalidArgument(
         f"The exported graph is not the model: {how}.",
-        remedy="Serve it by the second engine: `undercroft models prepare --engine sentence-transformers`.",
+        remedy=f"Serve it by the second engine: {SECOND_ENGINE}.",
         reason="MODEL_NOT_REPRODUCED",
     )

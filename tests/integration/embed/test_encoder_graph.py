@@ -36,6 +36,7 @@ def engine_of(directory: Path) -> Engine:
     [
         Tiny(),
         Tiny(pooling="cls"),
+        Tiny(pooling="lasttoken"),
         Tiny(normalize=False),
         Tiny(activation="gelu_new"),
         Tiny(activation="relu", layers=1),

@@ -50,7 +50,7 @@ class Tiny:
 def write_source(directory: Path, tiny: Tiny) -> Path:
     """Write a sentence-transformers directory."""
     directory.mkdir(parents=True)
-    tokenizer = _tokenizer(tiny)
+    tokenizer = tokenizer_of(tiny)
     # What real files carry and what must be reset: fixed padding, and truncation far below the model's length.
     tokenizer.enable_padding(length=8, pad_id=tiny.pad_id, pad_token=PADDING_TOKEN)
     tokenizer.enable_truncation(8)
@@ -76,6 +76,7 @@ def write_source(directory: Path, tiny: Tiny) -> Path:
             "word_embedding_dimension": tiny.dimensions,
             "pooling_mode_cls_token": tiny.pooling == "cls",
             "pooling_mode_mean_tokens": tiny.pooling == "mean",
+            "pooling_mode_lasttoken": tiny.pooling == "lasttoken",
         },
         "sentence_bert_config.json": {"max_seq_length": tiny.max_length, "do_lower_case": False},
         "config_sentence_transformers.json": {"prompts": {"query": "q ", "passage": ""}},
@@ -97,7 +98,8 @@ def write_source(directory: Path, tiny: Tiny) -> Path:
     return directory
 
 
-def _tokenizer(tiny: Tiny) -> Tokenizer:
+def tokenizer_of(tiny: Tiny) -> Tokenizer:
+    """Return a WordPiece tokenizer of single characters."""
     characters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
     special = [PADDING_TOKEN, UNKNOWN_TOKEN] if tiny.pad_id == 0 else [UNKNOWN_TOKEN, PADDING_TOKEN]
     vocabulary = [*special, "[CLS]", "[SEP]", *characters, *(f"##{character}" for character in characters)]
@@ -121,7 +123,7 @@ def weights_of(tiny: Tiny) -> dict[str, Float32Array]:
     width, inner = tiny.dimensions, tiny.inner
     prefix = {"bert": "", "roberta": "roberta.", "distilbert": "distilbert."}[tiny.model_type]
     weights = {
-        f"{prefix}embeddings.word_embeddings.weight": normal(_tokenizer(tiny).get_vocab_size(), width, scale=1.0),
+        f"{prefix}embeddings.word_embeddings.weight": normal(tokenizer_of(tiny).get_vocab_size(), width, scale=1.0),
         f"{prefix}embeddings.position_embeddings.weight": normal(tiny.positions, width, scale=0.5),
         f"{prefix}embeddings.LayerNorm.weight": 1 + normal(width),
         f"{prefix}embeddings.LayerNorm.bias": normal(width),
@@ -210,7 +212,7 @@ def reference(tiny: Tiny, weights: Weights, ids: Sequence[int]) -> Float32Array:
         x = norm(x + attended, named("attention_norm"))
         hidden = _activate(linear(x, named("intermediate")), tiny.activation)
         x = norm(x + linear(hidden, named("output")), named("output_norm"))
-    vector = x.mean(axis=0) if tiny.pooling == "mean" else x[0]
+    vector = {"mean": x.mean(axis=0), "cls": x[0], "lasttoken": x[-1]}[tiny.pooling]
     if tiny.normalize:
         vector = vector / np.linalg.norm(vector)
     return vector.astype(np.float32)
