@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from google.protobuf import field_mask_pb2
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from undercroft.embed.v1 import embed_service_pb2
+from undercroft.embed.v1 import embed_pb2, embed_service_pb2, model_service_pb2
+from undercroft.ingest.v1 import project_pb2, project_service_pb2
 
 from services.appliance.home import Home
 from services.cli.connection import connect
@@ -25,7 +27,15 @@ if TYPE_CHECKING:
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
-group = typer.Typer(help="Embedding models: prepare, install, list.", no_args_is_help=True, rich_markup_mode=None)
+NameArgument = Annotated[str, typer.Argument(help="Name of a model of the embed service.")]
+# As the embed service reports it.
+_DRIFTED_BELOW_COSINE = 0.9999
+
+group = typer.Typer(
+    help="Embedding models: prepare, install, list, verify, load, activate.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -169,8 +179,76 @@ def list_models(as_json: JsonOption = False, home: HomeOption = None) -> None:
     for heading in ("model", "dimensions", "tokens", "weights", "digest", "state"):
         table.add_column(heading)
     for model in info.models:
-        state = f"refused: {model.refusal}" if model.refusal else "loaded" if model.loaded else "not loaded"
         size = (str(model.dimensions), str(model.max_tokens))
-        table.add_row(model.name, *size, model.quantization, model.digest[:12], state)
+        table.add_row(model.name, *size, model.quantization, model.digest[:12], _state(model))
     out.print(table)
     out.print(f"{info.engine}, {info.threads} threads, {info.processor}", style="dim", markup=False)
+
+
+@group.command("verify")
+def verify_model(name: NameArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Check a model of the embed service from its files on: hashes, dimensions, probe vectors."""
+    with connect(home) as client:
+        model = client.models.VerifyModel(model_service_pb2.VerifyModelRequest(name=name))
+    if as_json:
+        print_json(model)
+    elif model.refusal:
+        console().print(f"{name}: refused: {model.refusal}", markup=False, soft_wrap=True)
+    else:
+        console().print(
+            f"{name}: as its manifest says, digest {model.digest[:12]}; probes of this processor"
+            f" {model.probe_fingerprint[:12]}, cosine {model.probe_cosine:.6f} to the preparing one{_drift(model)}",
+            markup=False,
+            soft_wrap=True,
+        )
+    if model.refusal:
+        raise typer.Exit(1)
+
+
+@group.command("load")
+def load_model(name: NameArgument, home: HomeOption = None) -> None:
+    """Bring a model into the memory of the embed service, so that the first query need not wait for it."""
+    with connect(home) as client:
+        model = client.models.LoadModel(model_service_pb2.LoadModelRequest(name=name))
+    console().print(f"{name}: loaded, digest {model.digest[:12]}{_drift(model)}", markup=False)
+
+
+@group.command("unload")
+def unload_model(name: NameArgument, home: HomeOption = None) -> None:
+    """Take a model out of the memory of the embed service. The next call that names it loads it again."""
+    with connect(home) as client:
+        client.models.UnloadModel(model_service_pb2.UnloadModelRequest(name=name))
+    console().print(f"{name}: not in memory", markup=False)
+
+
+@group.command("activate")
+def activate_model(
+    name: NameArgument,
+    project: Annotated[str, typer.Option("--project", "-p", help="The project that is to use the model.")],
+    home: HomeOption = None,
+) -> None:
+    """Give a project another model. Its next index run builds the new generation beside the old one."""
+    with connect(home) as client:
+        # Refused here, and not by the run.
+        model = client.models.LoadModel(model_service_pb2.LoadModelRequest(name=name))
+        client.projects.UpdateProject(
+            project_service_pb2.UpdateProjectRequest(
+                project=project_pb2.Project(name=f"projects/{project}", embedding_model=name),
+                update_mask=field_mask_pb2.FieldMask(paths=["embedding_model"]),
+            )
+        )
+    console().print(
+        f"{project}: {name}, digest {model.digest[:12]}, from the next `undercroft index -p {project}` on", markup=False
+    )
+
+
+def _state(model: embed_pb2.Model) -> str:
+    if model.refusal:
+        return f"refused: {model.refusal}"
+    return f"loaded{_drift(model)}" if model.loaded else "not loaded"
+
+
+def _drift(model: embed_pb2.Model) -> str:
+    # 0 before the probes were run.
+    drifted = 0 < model.probe_cosine < _DRIFTED_BELOW_COSINE
+    return f" (this processor computes otherwise: cosine {model.probe_cosine:.4f})" if drifted else ""

@@ -148,9 +148,7 @@ async def _prune(database: Database, unused_for_s: float) -> int:
     after: bytes | None = b""
     while after is not None:
         after = await database.retry(_marking(after))
-    removed = await _in_pages(database, lambda connection, limit: rows.prune(connection, unused_for_s, limit))
-    await database.retry(rows.prune_processors)
-    return removed
+    return await _in_pages(database, lambda connection, limit: rows.prune(connection, unused_for_s, limit))
 
 
 async def _in_pages(database: Database, work: Callable[[Connection, int], Awaitable[int]]) -> int:

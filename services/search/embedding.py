@@ -53,7 +53,9 @@ class EmbedClient:
             response = await stub.Embed(request, timeout=_EMBED_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise _embed_error(error) from error
-        return QueryVector(response.vectors.values)
+        # One string for all vectors of a processor.
+        fingerprint = sys.intern(response.probe_fingerprint)
+        return QueryVector(response.vectors.values, fingerprint, response.probe_cosine)
 
 
 def _embed_error(error: grpc.aio.AioRpcError) -> UndercroftError:

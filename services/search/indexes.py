@@ -66,6 +66,8 @@ class OpenGeneration:
     dense: VectorIndex | None
     model_name: str
     model_digest: str
+    # Kinds of processors that made vectors of the model: their probe cosines by probe fingerprint.
+    processors: Mapping[str, float]
     problems: Mapping[str, Problem]
 
 
@@ -164,8 +166,9 @@ class Indexes:
         """Copy, check and open the sidecars. What can't be opened becomes a problem of its method only."""
         folder = self._folder(project_id, generation)
         problems: dict[str, Problem] = {}
-        degraded = row["degraded"]
+        degraded, processors = row["degraded"], row["processors"] or {}
         assert isinstance(degraded, list)
+        assert isinstance(processors, dict)
         for one in degraded:
             problems[one["method"]] = Problem("degraded", one["reason"], one["remedy"])
         lexical = dense = None
@@ -197,6 +200,7 @@ class Indexes:
             dense=dense,
             model_name=str(row["model_name"]),
             model_digest=str(row["model_digest"]),
+            processors=processors,
             problems=problems,
         )
 

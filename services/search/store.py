@@ -32,11 +32,17 @@ _CONDITIONS = {
 
 
 async def generation_row(connection: Connection, project_id: int, generation: int) -> dict[str, Any] | None:
-    """Return model and degradations of a generation; None when it is not kept."""
+    """Return model, degradations and processors of a generation; None when it is not kept.
+
+    ``processors`` are those that made vectors of the model: their probe cosines by fingerprint; None for none.
+    """
     cursor = await connection.execute(
         """
-        SELECT number, model_name, model_digest, model_dimensions, degraded FROM generations
-        WHERE project_id = %s AND number = %s
+        SELECT g.number, g.model_name, g.model_digest, g.model_dimensions, g.degraded,
+               (SELECT jsonb_object_agg(p.probe_fingerprint, p.probe_cosine) FROM embedding_processors p
+                WHERE p.model_digest = g.model_digest
+                  AND EXISTS (SELECT FROM vectors v WHERE v.processor_id = p.id)) AS processors
+        FROM generations g WHERE g.project_id = %s AND g.number = %s
         """,
         (project_id, generation),
     )

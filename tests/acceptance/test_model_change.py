@@ -11,7 +11,7 @@ import pytest
 from undercroft.ingest.v1 import index_run_pb2, index_service_pb2
 from undercroft.search.v1 import search_service_pb2
 
-from tests.support.appliance import MODEL, MODELS, Appliance
+from tests.support.appliance import MODEL, MODELS, Appliance, undercroft
 from tests.support.models import make_projected_model
 
 OTHER = "projected-256"
@@ -116,6 +116,42 @@ def test_a_model_is_changed_beside_the_live_generation_and_back_from_the_cache(
     assert (back.embeddings.embedded, back.embeddings.cache_hits) == (0, FILES)
     assert ranking(appliance, project) == before
     assert dimensions_of(appliance, project) == {(384, 384)}
+
+
+def test_an_admin_verifies_loads_and_activates_models_without_a_restart(
+    appliance: Appliance, project: str, other_model: str
+) -> None:
+    def run(*arguments: str, check: bool = True) -> str:
+        return undercroft("models", *arguments, home=appliance.home, check=check).stdout
+
+    embed = appliance.pid("embed")
+    assert "as its manifest says" in run("verify", other_model)
+    assert "not in memory" in run("unload", other_model)
+    assert "not loaded" in next(line for line in run("list").splitlines() if other_model in line)
+    assert "loaded" in run("load", other_model)
+    assert project in run("activate", other_model, "-p", project)
+    assert appliance.index(project).published
+    assert dimensions_of(appliance, project) == {(256, 256)}
+    refused = undercroft("models", "activate", "no-such-model", "-p", project, home=appliance.home, check=False)
+    assert refused.returncode != 0
+    assert "no-such-model" in refused.stderr
+    assert run("activate", MODEL, "-p", project)
+    assert appliance.index(project).published
+    assert appliance.pid("embed") == embed
+
+
+def test_a_damaged_model_is_refused_in_words(appliance: Appliance, other_model: str) -> None:
+    weights = next((appliance.home / "models" / other_model).glob("*.bin"))
+    # Hard-linked or not: this appliance alone may see the damage.
+    content = weights.read_bytes()
+    weights.unlink()
+    weights.write_bytes(content[:-1])
+    try:
+        refused = undercroft("models", "verify", other_model, home=appliance.home, check=False)
+        assert refused.returncode == 1
+        assert f"{weights.name} is damaged" in refused.stdout
+    finally:
+        weights.write_bytes(content)
 
 
 def test_a_model_that_goes_away_keeps_the_live_generation(

@@ -59,11 +59,11 @@ class Appliance:
         """Kill a service with SIGKILL; the supervisor starts it again."""
         os.kill(self.pid(service), signal.SIGKILL)
 
-    def restart(self) -> None:
-        """Stop the appliance and start it again on its data."""
+    def restart(self, settings: Mapping[str, str] | None = None) -> None:
+        """Stop the appliance and start it again on its data, with settings of its services."""
         self.client.close()
         undercroft("down", home=self.home)
-        undercroft("up", home=self.home)
+        undercroft("up", home=self.home, settings=settings)
         self.client = Client(**self._targets())
 
     def wait_serving(self, service: str, timeout_s: float = 60.0) -> None:

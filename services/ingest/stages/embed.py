@@ -111,13 +111,11 @@ class EmbedStage:
         fingerprints = [one.fingerprint for one in batch]
 
         async def store(connection: Connection) -> None:
+            processor_id = await vectors.note_processor(connection, model.digest, embedded.processor)
             if renewing_run is None:
-                await vectors.insert_vectors(connection, model.digest, fingerprints, embedded.vectors)
+                await vectors.insert_vectors(connection, model.digest, fingerprints, embedded.vectors, processor_id)
             else:
-                await vectors.stage_vectors(connection, renewing_run, fingerprints, embedded.vectors)
-            await vectors.note_processor(
-                connection, model.digest, embedded.processor.probe_fingerprint, embedded.processor.probe_cosine
-            )
+                await vectors.stage_vectors(connection, renewing_run, fingerprints, embedded.vectors, processor_id)
 
         await self._run.shop.database.retry(store)
 

@@ -227,16 +227,6 @@ async def prune(connection: Connection, unused_for_s: float, limit: int) -> int:
     return cursor.rowcount
 
 
-async def prune_processors(connection: Connection) -> None:
-    """Forget which processors made vectors of models that no vector is of any more."""
-    await connection.execute(
-        """
-        DELETE FROM embedding_processors p
-        WHERE NOT EXISTS (SELECT FROM vectors v WHERE v.model_digest = p.model_digest)
-        """
-    )
-
-
 async def prune_superseded(connection: Connection, limit: int) -> int:
     """Delete at most ``limit`` superseded vectors that no generation reads any more; return how many.
 

@@ -12,6 +12,7 @@ from psycopg.rows import tuple_row
 
 from services.core.db import Connection
 from services.ingest.chunks import model_input
+from services.ingest.embedder import Processor
 from services.ingest.store.sidecars import NEXT_CONTENTS
 
 
@@ -114,8 +115,30 @@ async def texts(connection: Connection, project_id: int, fingerprints: Sequence[
     ]
 
 
+async def note_processor(connection: Connection, model_digest: str, processor: Processor) -> int:
+    """Return the id of a kind of processor that makes vectors of a model, noting it when it is the first time."""
+    parameters = (model_digest, processor.probe_fingerprint)
+    known = "SELECT id FROM embedding_processors WHERE model_digest = %s AND probe_fingerprint = %s"
+    row = await (await connection.execute(known, parameters)).fetchone()
+    if row is None:
+        await connection.execute(
+            """
+            INSERT INTO embedding_processors (model_digest, probe_fingerprint, probe_cosine) VALUES (%s, %s, %s)
+            ON CONFLICT (model_digest, probe_fingerprint) DO NOTHING
+            """,
+            (*parameters, processor.probe_cosine),
+        )
+        row = await (await connection.execute(known, parameters)).fetchone()
+    assert row is not None
+    return int(row["id"])
+
+
 async def stage_vectors(
-    connection: Connection, run_id: int, fingerprints: Sequence[bytes], vectors: npt.NDArray[np.float32]
+    connection: Connection,
+    run_id: int,
+    fingerprints: Sequence[bytes],
+    vectors: npt.NDArray[np.float32],
+    processor_id: int,
 ) -> None:
     """Keep vectors, shape (n, dimensions), that replace those of the cache when the run publishes.
 
@@ -123,15 +146,27 @@ async def stage_vectors(
     """
     await connection.execute(
         """
-        INSERT INTO staged_vectors (run_id, fingerprint, id, embedding)
-        SELECT %s, n.fingerprint, CASE WHEN d.differs THEN nextval(pg_get_serial_sequence('vectors', 'id')) END,
+        INSERT INTO staged_vectors (run_id, processor_id, fingerprint, id, embedding)
+        SELECT %s, %s, n.fingerprint, CASE WHEN d.differs THEN nextval(pg_get_serial_sequence('vectors', 'id')) END,
                CASE WHEN d.differs THEN n.embedding END
         FROM (SELECT f AS fingerprint, v::vector::halfvec AS embedding FROM unnest(%s::bytea[], %s::text[]) u (f, v)) n
         LEFT JOIN vectors c ON c.fingerprint = n.fingerprint
         CROSS JOIN LATERAL (SELECT c.embedding IS NULL OR c.embedding <> n.embedding AS differs) d
         ON CONFLICT (run_id, fingerprint) DO NOTHING
         """,
-        (run_id, list(fingerprints), [vector_text(vector) for vector in vectors]),
+        (run_id, processor_id, list(fingerprints), [vector_text(vector) for vector in vectors]),
+    )
+    # What came out the same was made by this kind of processor as well as by the one before.
+    await connection.execute(
+        """
+        UPDATE vectors SET processor_id = %(processor)s WHERE id = ANY(ARRAY(
+            SELECT v.id FROM staged_vectors s JOIN vectors v ON v.fingerprint = s.fingerprint
+            WHERE s.run_id = %(run)s AND s.fingerprint = ANY(%(fingerprints)s) AND s.id IS NULL
+              AND v.processor_id IS DISTINCT FROM %(processor)s
+            ORDER BY v.fingerprint FOR UPDATE OF v
+        ))
+        """,
+        {"processor": processor_id, "run": run_id, "fingerprints": list(fingerprints)},
     )
 
 
@@ -160,8 +195,8 @@ async def replace_renewed(connection: Connection, run_id: int, model_digest: str
     )
     await connection.execute(
         """
-        INSERT INTO vectors (id, fingerprint, model_digest, embedding) OVERRIDING SYSTEM VALUE
-        SELECT id, fingerprint, %(digest)s, embedding FROM staged_vectors
+        INSERT INTO vectors (id, fingerprint, model_digest, embedding, processor_id) OVERRIDING SYSTEM VALUE
+        SELECT id, fingerprint, %(digest)s, embedding, processor_id FROM staged_vectors
         WHERE run_id = %(run)s AND id IS NOT NULL ORDER BY fingerprint
         """,
         {"run": run_id, "digest": model_digest},
@@ -169,35 +204,21 @@ async def replace_renewed(connection: Connection, run_id: int, model_digest: str
 
 
 async def insert_vectors(
-    connection: Connection, model_digest: str, fingerprints: Sequence[bytes], vectors: npt.NDArray[np.float32]
+    connection: Connection,
+    model_digest: str,
+    fingerprints: Sequence[bytes],
+    vectors: npt.NDArray[np.float32],
+    processor_id: int,
 ) -> None:
     """Store vectors, shape (n, dimensions); one that is there already stays."""
     order = sorted(range(len(fingerprints)), key=lambda i: fingerprints[i])
     await connection.execute(
         """
-        INSERT INTO vectors (fingerprint, model_digest, embedding)
-        SELECT f, %s, v::vector::halfvec FROM unnest(%s::bytea[], %s::text[]) AS n (f, v)
+        INSERT INTO vectors (fingerprint, model_digest, processor_id, embedding)
+        SELECT f, %s, %s, v::vector::halfvec FROM unnest(%s::bytea[], %s::text[]) AS n (f, v)
         ON CONFLICT (fingerprint) DO NOTHING
         """,
-        (model_digest, [fingerprints[i] for i in order], [vector_text(vectors[i]) for i in order]),
-    )
-
-
-async def note_processor(
-    connection: Connection, model_digest: str, probe_fingerprint: str, probe_cosine: float
-) -> None:
-    """Note which kind of processor made vectors of a model, so that search can tell when its own is another one."""
-    await connection.execute(
-        """
-        INSERT INTO embedding_processors (model_digest, probe_fingerprint, probe_cosine)
-        SELECT %(digest)s, %(probe)s, %(cosine)s
-        -- Known but for the first time: no row is locked then.
-        WHERE NOT EXISTS (
-            SELECT FROM embedding_processors WHERE model_digest = %(digest)s AND probe_fingerprint = %(probe)s
-        )
-        ON CONFLICT (model_digest, probe_fingerprint) DO NOTHING
-        """,
-        {"digest": model_digest, "probe": probe_fingerprint, "cosine": probe_cosine},
+        (model_digest, processor_id, [fingerprints[i] for i in order], [vector_text(vectors[i]) for i in order]),
     )
 
 

@@ -27,9 +27,14 @@ class QueryVectors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """A query's vector: float32, little-endian, packed. Many are kept: a tuple of numbers takes eight times as much."""
+    """A query's vector: float32, little-endian, packed. Many are kept: a tuple of numbers takes eight times as much.
+
+    ``probe_fingerprint`` and ``probe_cosine`` tell the kind of processor that made it, as embed says.
+    """
 
     packed: bytes
+    probe_fingerprint: str = ""
+    probe_cosine: float = 1.0
 
     @property
     def values(self) -> npt.NDArray[np.float32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import ClassVar
 
 import pydantic
@@ -20,6 +21,24 @@ _NO_VECTORS = Problem(
     "The generation has no vectors.",
     "Give a package a tier that embeds it, or index again if the embed service was away.",
 )
+
+
+# Below this, processors are said to compute otherwise.
+_DRIFTED_BELOW_COSINE = 0.9999
+
+
+def _drift(vector: QueryVector, processors: Mapping[str, float]) -> Problem | None:
+    """Tell when vectors of the model were made by processors that compute otherwise than the query's."""
+    others = [cosine for fingerprint, cosine in processors.items() if fingerprint != vector.probe_fingerprint]
+    least = min((*others, vector.probe_cosine))
+    if not others or least >= _DRIFTED_BELOW_COSINE:
+        return None
+    return Problem(
+        "degraded",
+        "Vectors were made by processors that compute otherwise than the one that embedded the query "
+        f"(cosine {least:.4f} to the one that prepared the model): near ties may stand in another order.",
+        "Run the embed service on processors of one kind; then `undercroft index --re-embed` makes all vectors alike.",
+    )
 
 
 class _Settings(StepSettings):
@@ -54,6 +73,7 @@ class Dense(LegStep):
                 continue
             here = await self._find_in(query, scope, opened.dense, vector, self.settings)
             found += here
+            problem = problem or _drift(vector, opened.processors)
             state, reason, remedy = (problem.state, problem.reason, problem.remedy) if problem else ("ready", "", "")
             legs.reports.append(LegReport(self.name, scope.project, state, reason, remedy, len(here)))
         legs.found[self.name] = in_order(found, self.settings.candidates)
