@@ -10,7 +10,7 @@ TRUNCATED = Counter("undercroft_embed_truncated_total", "Texts that were longer 
 REFUSED = Counter("undercroft_embed_refused_total", "Texts refused because the queue was full.", ("purpose",))
 EXPIRED = Counter("undercroft_embed_expired_total", "Texts whose deadline passed while they waited.", ("purpose",))
 WAITING = Gauge("undercroft_embed_waiting_texts", "Texts that wait for a batch.", ("purpose",))
-BATCH_ROWS = Histogram("undercroft_embed_batch_rows", "Texts per batch.", buckets=(1, 2, 4, 8, 16))
+BATCH_ROWS = Histogram("undercroft_embed_batch_rows", "Texts per batch.", buckets=(1, 2, 4, 8, 16, 32, 64))
 BATCH_SECONDS = Histogram(
     "undercroft_embed_batch_seconds",
     "Time of a batch in seconds.",

@@ -254,6 +254,8 @@ def _model(state: ModelState) -> embed_pb2.Model:
         model.quantization = state.recipe.quantization.value
         model.query_prompt = state.recipe.prompts.query
         model.passage_prompt = state.recipe.prompts.passage
+        model.full_dimensions = state.recipe.full_dimensions
+        model.engine = state.recipe.engine.value
     if state.probe is not None:
         model.probe_cosine = state.probe.min_cosine
         model.probe_fingerprint = state.probe.fingerprint

@@ -137,6 +137,9 @@ async def test_info_states_model_limits_and_processor(stub: Stub, real_model: Pa
     assert model.digest == manifest["digest"]
     assert (model.dimensions, model.max_tokens, model.pooling, model.quantization) == (384, 256, "mean", "qint8")
     assert model.normalized
+    assert (model.engine, model.full_dimensions) == ("openvino", 0)
+    assert 0.98 < model.fidelity.min_cosine <= model.fidelity.mean_cosine < 1
+    assert model.fidelity.texts > 100
     assert model.loaded
     assert model.refusal == ""
     assert 0.99 <= model.probe_cosine <= 1.001

@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fundercroft/embed/v1/embed.proto\x12\x13undercroft.embed.v1\"\xd7\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x12\n\ndimensions\x18\x03 \x01(\x05\x12\x12\n\nmax_tokens\x18\x04 \x01(\x05\x12\x0f\n\x07pooling\x18\x05 \x01(\t\x12\x12\n\nnormalized\x18\x06 \x01(\x08\x12\x14\n\x0cquantization\x18\x07 \x01(\t\x12\x14\n\x0cquery_prompt\x18\x08 \x01(\t\x12\x16\n\x0epassage_prompt\x18\t \x01(\t\x12\x0e\n\x06loaded\x18\n \x01(\x08\x12\x14\n\x0cprobe_cosine\x18\x0b \x01(\x02\x12\x0f\n\x07refusal\x18\x0c \x01(\t\x12\x19\n\x11probe_fingerprint\x18\r \x01(\t\x12\x34\n\x08\x66idelity\x18\x0e \x01(\x0b\x32\".undercroft.embed.v1.ModelFidelity\x12\x17\n\x0f\x66ull_dimensions\x18\x0f \x01(\x05\"^\n\rModelFidelity\x12\r\n\x05texts\x18\x01 \x01(\x05\x12\x13\n\x0bmean_cosine\x18\x02 \x01(\x02\x12\x12\n\nmin_cosine\x18\x03 \x01(\x02\x12\x15\n\rtop10_overlap\x18\x04 \x01(\x02\"B\n\rPackedVectors\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\x12\x12\n\ndimensions\x18\x02 \x01(\x05\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"F\n\x0b\x45mbedTiming\x12\x10\n\x08queue_us\x18\x01 \x01(\x03\x12\x13\n\x0btokenize_us\x18\x02 \x01(\x03\x12\x10\n\x08infer_us\x18\x03 \x01(\x03*U\n\tEmbedTask\x12\x1a\n\x16\x45MBED_TASK_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45MBED_TASK_PASSAGE\x10\x01\x12\x14\n\x10\x45MBED_TASK_QUERY\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fundercroft/embed/v1/embed.proto\x12\x13undercroft.embed.v1\"\xe7\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x12\n\ndimensions\x18\x03 \x01(\x05\x12\x12\n\nmax_tokens\x18\x04 \x01(\x05\x12\x0f\n\x07pooling\x18\x05 \x01(\t\x12\x12\n\nnormalized\x18\x06 \x01(\x08\x12\x14\n\x0cquantization\x18\x07 \x01(\t\x12\x14\n\x0cquery_prompt\x18\x08 \x01(\t\x12\x16\n\x0epassage_prompt\x18\t \x01(\t\x12\x0e\n\x06loaded\x18\n \x01(\x08\x12\x14\n\x0cprobe_cosine\x18\x0b \x01(\x02\x12\x0f\n\x07refusal\x18\x0c \x01(\t\x12\x19\n\x11probe_fingerprint\x18\r \x01(\t\x12\x34\n\x08\x66idelity\x18\x0e \x01(\x0b\x32\".undercroft.embed.v1.ModelFidelity\x12\x17\n\x0f\x66ull_dimensions\x18\x0f \x01(\x05\x12\x0e\n\x06\x65ngine\x18\x10 \x01(\t\"^\n\rModelFidelity\x12\r\n\x05texts\x18\x01 \x01(\x05\x12\x13\n\x0bmean_cosine\x18\x02 \x01(\x02\x12\x12\n\nmin_cosine\x18\x03 \x01(\x02\x12\x15\n\rtop10_overlap\x18\x04 \x01(\x02\"B\n\rPackedVectors\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\x12\x12\n\ndimensions\x18\x02 \x01(\x05\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"F\n\x0b\x45mbedTiming\x12\x10\n\x08queue_us\x18\x01 \x01(\x03\x12\x13\n\x0btokenize_us\x18\x02 \x01(\x03\x12\x10\n\x08infer_us\x18\x03 \x01(\x03*U\n\tEmbedTask\x12\x1a\n\x16\x45MBED_TASK_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45MBED_TASK_PASSAGE\x10\x01\x12\x14\n\x10\x45MBED_TASK_QUERY\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'undercroft.embed.v1.embed_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EMBEDTASK']._serialized_start=638
-  _globals['_EMBEDTASK']._serialized_end=723
+  _globals['_EMBEDTASK']._serialized_start=654
+  _globals['_EMBEDTASK']._serialized_end=739
   _globals['_MODEL']._serialized_start=57
-  _globals['_MODEL']._serialized_end=400
-  _globals['_MODELFIDELITY']._serialized_start=402
-  _globals['_MODELFIDELITY']._serialized_end=496
-  _globals['_PACKEDVECTORS']._serialized_start=498
-  _globals['_PACKEDVECTORS']._serialized_end=564
-  _globals['_EMBEDTIMING']._serialized_start=566
-  _globals['_EMBEDTIMING']._serialized_end=636
+  _globals['_MODEL']._serialized_end=416
+  _globals['_MODELFIDELITY']._serialized_start=418
+  _globals['_MODELFIDELITY']._serialized_end=512
+  _globals['_PACKEDVECTORS']._serialized_start=514
+  _globals['_PACKEDVECTORS']._serialized_end=580
+  _globals['_EMBEDTIMING']._serialized_start=582
+  _globals['_EMBEDTIMING']._serialized_end=652
 # @@protoc_insertion_point(module_scope)

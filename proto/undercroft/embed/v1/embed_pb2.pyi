@@ -62,6 +62,7 @@ class Model(_message.Message):
     PROBE_FINGERPRINT_FIELD_NUMBER: _builtins.int
     FIDELITY_FIELD_NUMBER: _builtins.int
     FULL_DIMENSIONS_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name below the models directory."""
     digest: _builtins.str
@@ -96,6 +97,8 @@ class Model(_message.Message):
     """
     full_dimensions: _builtins.int
     """Set when the model's vectors are cut to their first dimensions (Matryoshka): what it gives uncut."""
+    engine: _builtins.str
+    """What runs the model: openvino, or sentence_transformers (torch)."""
     @_builtins.property
     def fidelity(self) -> Global___ModelFidelity:
         """How near the quantized model comes to the float32 one, as measured at preparation."""
@@ -118,10 +121,11 @@ class Model(_message.Message):
         probe_fingerprint: _builtins.str = ...,
         fidelity: Global___ModelFidelity | None = ...,
         full_dimensions: _builtins.int = ...,
+        engine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fidelity", b"fidelity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "dimensions", b"dimensions", "fidelity", b"fidelity", "full_dimensions", b"full_dimensions", "loaded", b"loaded", "max_tokens", b"max_tokens", "name", b"name", "normalized", b"normalized", "passage_prompt", b"passage_prompt", "pooling", b"pooling", "probe_cosine", b"probe_cosine", "probe_fingerprint", b"probe_fingerprint", "quantization", b"quantization", "query_prompt", b"query_prompt", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "dimensions", b"dimensions", "engine", b"engine", "fidelity", b"fidelity", "full_dimensions", b"full_dimensions", "loaded", b"loaded", "max_tokens", b"max_tokens", "name", b"name", "normalized", b"normalized", "passage_prompt", b"passage_prompt", "pooling", b"pooling", "probe_cosine", b"probe_cosine", "probe_fingerprint", b"probe_fingerprint", "quantization", b"quantization", "query_prompt", b"query_prompt", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
