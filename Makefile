@@ -32,7 +32,7 @@ test: $(VENV)/.dev $(MODEL) ## Run all tests, with the network blocked
 
 .PHONY: test-models
 test-models: $(MODELS_VENV)/.models ## Run the tests of models that need torch, in an environment of their own
-	@PYTHONPATH=. $(ISOLATED) $(MODELS_VENV)/bin/python -m pytest tests/models $(PYTEST)
+	@$(ISOLATED) $(MODELS_VENV)/bin/python -m pytest tests/models $(PYTEST)
 
 .PHONY: endurance
 endurance: $(VENV)/.dev $(MODEL) ## Kill and damage for half an hour: 200 kills, 1,000 damages, while readers verify

@@ -19,6 +19,7 @@ from services.appliance.home import Home
 from services.cli.connection import connect
 from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, fail, print_json
+from services.core.drift import DRIFTED_BELOW_COSINE
 from services.core.errors import InvalidArgument, UndercroftError
 from services.core.names import check_model
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 Choice = TypeVar("Choice", bound=StrEnum)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of a model of the embed service.")]
-# As the embed service reports it.
-_DRIFTED_BELOW_COSINE = 0.9999
 
 group = typer.Typer(
     help="Embedding models: prepare, install, list, verify, load, activate.",
@@ -250,5 +249,5 @@ def _state(model: embed_pb2.Model) -> str:
 
 def _drift(model: embed_pb2.Model) -> str:
     # 0 before the probes were run.
-    drifted = 0 < model.probe_cosine < _DRIFTED_BELOW_COSINE
+    drifted = 0 < model.probe_cosine < DRIFTED_BELOW_COSINE
     return f" (this processor computes otherwise: cosine {model.probe_cosine:.4f})" if drifted else ""

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from services.core.cpu import cpu_threads
+from services.core.drift import DRIFTED_BELOW_COSINE
 from services.core.errors import DataLoss, NotReady
 from services.embed.backends import Backend
 from services.embed.backends.openvino import OpenVinoBackend, read_graph
@@ -33,7 +34,6 @@ from services.embed.recipe import EngineKind, Recipe
 from services.embed.tokenization import TextTokenizer
 
 REFUSED_BELOW_COSINE = 0.99
-DRIFTED_BELOW_COSINE = 0.9999
 _NORM_TOLERANCE = 1e-3
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
 
-from services.core.errors import InvalidArgument
+from services.core.errors import DataLoss, InvalidArgument
 from services.core.grpc import open_channel
 from services.embed.backends import Float32Array
+from services.embed.backends.openvino import OpenVinoBackend
 from services.embed.backends.sentence_transformers import load_library
+from services.embed.engine import Engine
+from services.embed.manifest import Manifest, describe_file, model_digest
 from services.embed.preparation import Calibration, Options, prepare
+from services.embed.preparation.exporting import load
 from services.embed.preparation.proof import LEAST_AGREEMENT, least_agreement
-from services.embed.recipe import EngineKind, Pooling, Purpose, Quantization
+from services.embed.recipe import EngineKind, Pooling, Purpose, Quantization, Recipe
+from services.embed.tokenization import TextTokenizer
 from services.embed.verify import verify
 from tests.integration.embed.conftest import Server
 from tests.models.conftest import MAX_LENGTH, write_model
@@ -78,14 +84,16 @@ def test_an_exported_model_gives_the_vectors_and_tokens_of_the_library(
 def test_both_ways_of_preparing_agree(tmp_path: Path, architecture: str, pooling: str) -> None:
     source = write_model(tmp_path / "source", architecture, pooling)
     plain = prepare(source, tmp_path / "plain", options=EXACT)
-    exported = prepare(source, tmp_path / "exported", options=Options(quantization=Quantization.FLOAT32, export=True))
+    exported = load(source, EXACT, InvalidArgument("It could be prepared without torch."))
     assert plain.recipe == exported.recipe
-    vectors = [
-        verify(one.directory, threads=1).engine.embed(TEXTS, Purpose.PASSAGE).vectors for one in (plain, exported)
-    ]
-    assert least_agreement(*vectors) > 0.99999
+    backend = OpenVinoBackend(exported.build(exported.recipe), threads=1)
+    engines = (
+        verify(plain.directory, threads=1).engine,
+        Engine(backend, TextTokenizer(plain.directory, exported.recipe), exported.recipe),
+    )
     expected = library_vectors(source, Purpose.PASSAGE, plain.recipe.dimensions)
-    assert least_agreement(expected, vectors[0]) > 0.99999
+    for engine in engines:
+        assert least_agreement(expected, engine.embed(TEXTS, Purpose.PASSAGE).vectors) > 0.99999
 
 
 def test_an_export_is_the_same_to_the_byte(tmp_path: Path) -> None:
@@ -142,6 +150,20 @@ async def test_the_second_engine_serves_a_model_as_it_is(
             assert together.tobytes() == alone.tobytes()
             expected = library_vectors(source, Purpose.QUERY, prepared.recipe.dimensions)
             assert least_agreement(expected, together) >= LEAST_AGREEMENT
+
+
+def test_the_second_engine_refuses_a_recipe_of_other_dimensions(tmp_path: Path) -> None:
+    options = Options(quantization=Quantization.FLOAT32, engine=EngineKind.SENTENCE_TRANSFORMERS)
+    directory = prepare(write_model(tmp_path / "source", "mpnet"), tmp_path / "model", options=options).directory
+    path = directory / "recipe.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "dimensions": 16}))
+    manifest = Manifest.from_json((directory / "manifest.json").read_text())
+    files = {name: describe_file(directory / name) for name in manifest.files}
+    digest = model_digest(Recipe.from_json(path.read_text()), "", files)
+    (directory / "manifest.json").write_text(replace(manifest, files=files, digest=digest).to_json())
+    with pytest.raises(DataLoss) as raised:
+        verify(directory, threads=1)
+    assert raised.value.reason == "MODEL_DIMENSIONS_DIFFER"
 
 
 def test_a_tokenizer_that_the_service_reads_otherwise_is_refused(tmp_path: Path) -> None:

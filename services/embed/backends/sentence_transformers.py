@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from services.core.errors import InvalidArgument, NotReady
+from services.core.errors import DataLoss, InvalidArgument, NotReady
 from services.embed.backends import Float32Array, Int64Array, Lane
 from services.embed.recipe import Recipe
 
@@ -26,9 +26,16 @@ class SentenceTransformersBackend:
     """A sentence-transformers directory, its pooling and normalisation included."""
 
     def __init__(self, directory: Path, recipe: Recipe, *, threads: int) -> None:
-        self._model = load_library(directory, "")
+        self._model = load_library(directory)
         import torch
 
+        width = self._model.get_embedding_dimension()
+        if width != (recipe.full_dimensions or recipe.dimensions):
+            raise DataLoss(
+                f"{directory} gives vectors of {width} dimensions, its recipe says {recipe.dimensions}.",
+                remedy="Prepare the model again.",
+                reason="MODEL_DIMENSIONS_DIFFER",
+            )
         self.threads = threads
         self._recipe = recipe
         self._device = self._model.device
@@ -56,7 +63,7 @@ def cut(vectors: Float32Array, recipe: Recipe) -> Float32Array:
     return kept / np.linalg.norm(kept, axis=1, keepdims=True) if recipe.normalize else kept
 
 
-def load_library(directory: Path, device: str) -> SentenceTransformer:
+def load_library(directory: Path, device: str | None = None) -> SentenceTransformer:
     """Load a local directory with sentence-transformers, in float32, on ``device`` or on the best one there is.
 
     Raises ``NotReady`` where the ``models`` extra is not installed, ``InvalidArgument`` when the library refuses.
@@ -75,7 +82,7 @@ def load_library(directory: Path, device: str) -> SentenceTransformer:
         try:
             return sentence_transformers.SentenceTransformer(
                 str(directory),
-                device=device or None,
+                device=device,
                 trust_remote_code=False,
                 local_files_only=True,
                 model_kwargs={"use_safetensors": True, "dtype": "float32"},

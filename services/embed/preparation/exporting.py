@@ -98,8 +98,8 @@ class ExportedModel:
         longest, shorter = _EXAMPLE_TOKENS
         mask = torch.ones((2, longest), dtype=torch.int64)
         mask[1, shorter:] = 0
-        example = {"input_ids": torch.full((2, longest), recipe.pad_token_id), "attention_mask": mask}
-        example["input_ids"][:] = torch.arange(longest) % model.tokenizer.vocab_size
+        ids = torch.arange(longest).repeat(2, 1) % model.tokenizer.vocab_size
+        example = {"input_ids": ids, "attention_mask": mask}
         dynamic = [(name, [-1, -1], np.int64) for name in example]
         try:
             with torch.no_grad():

@@ -69,7 +69,7 @@ class Options:
     """Settings of a preparation. None takes what the source says.
 
     Prompts are for models whose card names some that their files do not. ``dimensions`` cuts the vectors of a model
-    that was trained for that (Matryoshka). ``export`` takes the way of other architectures for any.
+    that was trained for that (Matryoshka).
     """
 
     quantization: Quantization = Quantization.QINT8
@@ -78,7 +78,6 @@ class Options:
     max_length_tokens: int | None = None
     dimensions: int | None = None
     calibration: Calibration | None = None
-    export: bool = False
     engine: EngineKind = EngineKind.OPENVINO
 
     def __post_init__(self) -> None:

@@ -111,9 +111,11 @@ def prepare(
     if existing is not None:
         progress("done", 1.0)
         return existing
-    build = _copy if encoder.recipe.engine is EngineKind.SENTENCE_TRANSFORMERS else _build
     with published_directory(destination) as temporary:
-        manifest, measured = build(encoder, calibration, inputs, temporary, progress)
+        if encoder.recipe.engine is EngineKind.SENTENCE_TRANSFORMERS:
+            manifest, measured = _copy(encoder, inputs, temporary, progress)
+        else:
+            manifest, measured = _build(encoder, calibration, inputs, temporary, progress)
     progress("done", 1.0)
     return PreparedModel(destination, encoder.recipe, manifest, measured)
 
@@ -126,8 +128,8 @@ def _understand(source: Path, options: Options) -> Encoder:
         if refusal.reason != UNSUPPORTED:
             raise
         return load(source, options, refusal)
-    if options.export or options.engine is EngineKind.SENTENCE_TRANSFORMERS:
-        return load(source, options, InvalidArgument("This way of preparing needs torch."))
+    if options.engine is EngineKind.SENTENCE_TRANSFORMERS:
+        return load(source, options, InvalidArgument("The second engine needs torch."))
     return plain
 
 
@@ -173,9 +175,7 @@ def _build(
     return manifest, Measured(float32_rate, rate, cut_overlap)
 
 
-def _copy(
-    encoder: Encoder, calibration: Calibration, inputs: dict[str, str], directory: Path, progress: Progress
-) -> tuple[Manifest, Measured]:
+def _copy(encoder: Encoder, inputs: dict[str, str], directory: Path, progress: Progress) -> tuple[Manifest, Measured]:
     """Take a model as it is, for the second engine."""
     recipe = encoder.recipe
     for path in encoder.files():
@@ -186,11 +186,11 @@ def _copy(
     progress("measure", 0.5)
     engine = Engine(open_backend(directory, "", recipe, threads=1), TextTokenizer(directory, recipe), recipe)
     holdout = read_texts(HOLDOUT)
-    if encoder.library is not None:
-        prove(engine, encoder.library, holdout)
+    assert encoder.library is not None
+    expected = prove(engine, encoder.library, holdout)
     vectors, rate = _embed(engine, holdout)
     _carry(encoder.directory, directory)
-    manifest = finish(directory, "", engine, fidelity.measure(vectors, vectors), inputs)
+    manifest = finish(directory, "", engine, fidelity.measure(expected, vectors), inputs)
     return manifest, Measured(rate, rate, 1.0)
 
 

@@ -25,15 +25,15 @@ class Library(Protocol):
     def tokenize(self, texts: Sequence[str], purpose: Purpose) -> list[list[int]]: ...
 
 
-def prove(engine: Engine, library: Library, texts: Sequence[str]) -> None:
+def prove(engine: Engine, library: Library, texts: Sequence[str]) -> Float32Array:
     """Compare the tokens and vectors of a float32 engine with the library's, for queries and for passages.
 
-    ``texts`` are taken as they are, and one of them is made too long for the model. Raises ``InvalidArgument`` when one
-    differs: the engine cannot serve this model.
+    ``texts`` are taken as they are, with one that is too long for the model. Returns the library's vectors of the texts
+    as passages. Raises ``InvalidArgument`` when one differs: the engine cannot serve this model.
     """
     too_long = " ".join(texts)[: 8 * engine.recipe.max_length_tokens]
     compared = [*texts, too_long, "x"]
-    for purpose in Purpose:
+    for purpose in (Purpose.QUERY, Purpose.PASSAGE):
         tokens = engine.tokenize(compared, purpose)
         for text, ours, theirs in zip(compared, tokens, library.tokenize(compared, purpose), strict=True):
             if ours.ids.tolist() != theirs:
@@ -42,6 +42,7 @@ def prove(engine: Engine, library: Library, texts: Sequence[str]) -> None:
         agreement = least_agreement(expected, engine.embed(compared, purpose).vectors)
         if not agreement >= LEAST_AGREEMENT:
             raise _not_reproduced(f"its float32 vectors agree to {agreement:.4f} only")
+    return expected[: len(texts)]
 
 
 def least_agreement(expected: Float32Array, found: Float32Array) -> float:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pydantic
 
+from services.core.drift import DRIFTED_BELOW_COSINE
 from services.core.errors import UndercroftError
 from services.core.snapshots import Scope
 from services.core.vectors import VectorIndex
@@ -23,15 +24,11 @@ _NO_VECTORS = Problem(
 )
 
 
-# Below this, processors are said to compute otherwise.
-_DRIFTED_BELOW_COSINE = 0.9999
-
-
 def _drift(vector: QueryVector, processors: Mapping[str, float]) -> Problem | None:
     """Tell when vectors of the model were made by processors that compute otherwise than the query's."""
     others = [cosine for fingerprint, cosine in processors.items() if fingerprint != vector.probe_fingerprint]
     least = min((*others, vector.probe_cosine))
-    if not others or least >= _DRIFTED_BELOW_COSINE:
+    if not others or least >= DRIFTED_BELOW_COSINE:
         return None
     return Problem(
         "degraded",

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 import pytest
-from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from undercroft.embed.v1 import (
     embed_pb2,
@@ -29,9 +28,9 @@ from undercroft.embed.v1 import (
     model_service_pb2_grpc,
 )
 
-from services.core.grpc import error_reason, open_channel
+from services.core.drift import DRIFTED_BELOW_COSINE
+from services.core.grpc import error_reason, open_channel, retry_after_s
 from services.embed.preparation import PreparedModel
-from services.embed.verify import DRIFTED_BELOW_COSINE
 from tests.integration.embed.conftest import REAL_MODEL, Server
 
 if TYPE_CHECKING:
@@ -230,12 +229,7 @@ async def test_a_full_queue_is_refused_with_a_time_to_retry(
             assert len(refused) < len(results)
             for error in refused:
                 assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-                details = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
-                assert isinstance(details, bytes)
-                status = status_pb2.Status.FromString(details)
-                retry = error_details_pb2.RetryInfo()
-                assert any(detail.Unpack(retry) for detail in status.details)
-                assert retry.retry_delay.ToTimedelta().total_seconds() > 0
+                assert (retry_after_s(error) or 0) > 0
             # Refusing is no lasting state.
             await small.Embed(request(["x"], model="tiny"))
 

@@ -63,6 +63,17 @@ def test_the_probes_are_what_the_reference_computes(tiny_model: PreparedModel) -
     assert {probe.purpose for probe in tiny_model.manifest.probes} == set(Purpose)
 
 
+def test_vectors_are_cut_before_they_are_normalised(tiny_source: Path, tmp_path: Path) -> None:
+    options = Options(quantization=Quantization.FLOAT32, dimensions=16)
+    prepared = prepare(tiny_source, tmp_path / "model", options=options)
+    assert prepared.measured is not None
+    assert 0 < prepared.measured.cut_top10_overlap < 1
+    engine = verify(prepared.directory, threads=1).engine
+    embedded = engine.embed(["def read(path): return open(path)"], Purpose.PASSAGE)
+    whole = reference(Tiny(), weights_of(Tiny()), embedded.tokens[0].ids.tolist())[:16]
+    np.testing.assert_allclose(embedded.vectors[0], whole / np.linalg.norm(whole), atol=2e-5)
+
+
 def test_the_same_inputs_are_not_prepared_again(tiny_model: PreparedModel, tiny_source: Path) -> None:
     stages: list[str] = []
     again = prepare(

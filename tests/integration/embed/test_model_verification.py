@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from services.core.drift import DRIFTED_BELOW_COSINE
 from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, UndercroftError
 from services.embed.manifest import Manifest, Probe, describe_file, model_digest
 from services.embed.preparation import Options, PreparedModel
 from services.embed.recipe import Recipe
-from services.embed.verify import DRIFTED_BELOW_COSINE, verify
+from services.embed.verify import verify
 from tests.integration.embed.tiny_model import Tiny, write_source
 
 Copy = Callable[[PreparedModel], Path]
