@@ -32,7 +32,7 @@ async def straight(embedder: Embedder, model: str, text: str) -> QueryVector:
         stub: embed_service_pb2_grpc.EmbedServiceAsyncStub = embed_service_pb2_grpc.EmbedServiceStub(channel)
         task = embed_pb2.EMBED_TASK_QUERY
         response = await stub.Embed(embed_service_pb2.EmbedRequest(model=model, texts=[text], task=task))
-    return QueryVector(response.vectors.values)
+    return QueryVector(response.vectors.values, response.probe_fingerprint, response.probe_cosine)
 
 
 @pytest.mark.parametrize("max_entries", [0, 3, 1000], ids=["no cache", "evicting", "cache"])
