@@ -435,3 +435,27 @@ def test_packages_that_would_make_keys_collide_are_refused(appliance: Appliance,
     with pytest.raises(grpc.RpcError) as refused:
         appliance.client.projects.CreateSource(request)
     assert explain(refused.value).reason == "INVALID_PACKAGE"
+
+
+def test_the_planner_knows_of_a_large_change_when_it_is_published(
+    appliance: Appliance, tmp_path: Path, project: str
+) -> None:
+    def known() -> tuple[float, object]:
+        with appliance.connect_database() as connection:
+            row = connection.execute(
+                "SELECT c.reltuples, s.last_analyze FROM pg_class c JOIN pg_stat_user_tables s ON s.relid = c.oid"
+                " WHERE c.oid = 'chunks'::regclass"
+            ).fetchone()
+        assert row is not None
+        return row
+
+    before, _ = known()
+    sections = 40 + round(max(before, 0) / 10)
+    text = "".join(f"# Section {number}\n\nText of section {number}.\n\n" for number in range(sections))
+    appliance.create_project(project, [write(tmp_path / "docs", {"long.md": text})], model="")
+    appliance.index(project)
+    after, analyzed_at = known()
+    assert after >= before + sections
+    write(tmp_path / "docs", {"long.md": text.replace("section 7.", "section seven.")})
+    appliance.index(project)
+    assert known()[1] == analyzed_at

@@ -18,8 +18,6 @@ from services.ingest.stages.context import RunContext
 from services.ingest.stages.scope import Scope, SourceState
 from services.ingest.store import hints, projects, publishing, staging, vectors
 
-# From so many on, the planner's statistics are renewed at once.
-_MANY_CHUNKS = 2000
 # Looking at all sources again costs at most this part of what a run has cost since it looked: one in so many.
 _LOOK_AGAIN = 10
 _CLEARED = "the project was cleared"
@@ -101,9 +99,8 @@ class PublishStage:
 
             number = await self._run.shop.database.retry(publish)
         await asyncio.to_thread(self._run.shop.builder.keep, project.id, self._run.attempt, number)
-        if diff.added + diff.removed >= _MANY_CHUNKS:
-            async with self._run.shop.database.transaction() as connection:
-                await publishing.analyze(connection)
+        async with self._run.shop.database.transaction() as connection:
+            await publishing.analyze_after(connection, diff.added + diff.removed)
         self._run.report.published, self._run.report.generation = True, number
 
     def _next_generation(self, scope: Scope) -> publishing.NextGeneration:

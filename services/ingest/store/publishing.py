@@ -15,6 +15,8 @@ from services.ingest.projects import DECISIONS, Degradation
 from services.ingest.store import projects, staging, vectors
 from services.ingest.store.operations import Claim, hold
 
+# So few chunks in a small database are no reason to renew the planner's statistics.
+_FEW_CHUNKS = 20
 # A live chunk and a staged one are one when all of this is equal.
 _SAME_CHUNK = """
 s.key = c.key AND s.content_id = c.content_id AND s.kind = c.kind AND s.start_line = c.start_line
@@ -171,8 +173,17 @@ async def publish(connection: Connection, claim: Claim, next_generation: NextGen
     return number
 
 
-async def analyze(connection: Connection) -> None:
-    """Tell the planner of many rows that were published: autovacuum would do so minutes later."""
+async def analyze_after(connection: Connection, chunks: int) -> None:
+    """Tell the planner of what was published, where that is much beside what it knows of: autovacuum's rule, at once.
+
+    Autovacuum comes a minute later or more, and until then a query of a new project of 528 chunks takes 79 ms, not 29.
+    """
+    cursor = await connection.execute("SELECT reltuples FROM pg_class WHERE oid = 'chunks'::regclass")
+    row = await cursor.fetchone()
+    # Below zero where the table was never analyzed.
+    known = max(0.0, float(row["reltuples"])) if row else 0.0
+    if chunks < _FEW_CHUNKS + known / 10:
+        return
     await connection.execute("ANALYZE (SKIP_LOCKED) files, file_texts, chunks, contents, symbols, edges, vectors")
 
 
