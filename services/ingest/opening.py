@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.core.errors import NotFound
-from services.ingest.dependencies.archives import ArchiveLimits, sha256_of, unpack
+from services.ingest.archives.unpacking import ArchiveLimits, sha256_of, unpack
+from services.ingest.dependencies.archives import distribution_archive
 from services.ingest.projects import WHEEL, ArchiveState, Source
 from services.ingest.skips import Skipped
 
@@ -41,10 +42,10 @@ def open_source(source: Source, scratch: Path, limits: ArchiveLimits, *, renew: 
     hinted = before is not None and (before.size_bytes, before.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
     if before is not None and hinted and not renew and not verify:
         return Opened(None, before)
-    archive = ArchiveState(sha256_of(source.root), stat.st_size, stat.st_mtime_ns)
+    archive = ArchiveState(sha256_of(source.root, source.root.name), stat.st_size, stat.st_mtime_ns)
     if before is not None and before.sha256 == archive.sha256 and not renew:
         return Opened(None, archive)
     root = scratch / str(source.id)
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    return Opened(root, archive, unpack(source.root, root, limits).skipped)
+    return Opened(root, archive, unpack(distribution_archive(source.root), root, limits).skipped)

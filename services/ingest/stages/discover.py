@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied
 from services.ingest import changes
-from services.ingest.dependencies.archives import ArchiveLimits
+from services.ingest.archives.unpacking import ArchiveLimits
 from services.ingest.opening import open_source
 from services.ingest.projects import Source
 from services.ingest.reports import RunReport, Stage

@@ -24,13 +24,18 @@ from services.core.errors import (
     NotFound,
     NotReady,
 )
-from services.ingest.dependencies import archives
-from services.ingest.dependencies.archives import MTIME_NS, ArchiveLimits, Unpacked, sha256_of, unpack
+from services.ingest.archives import unpacking
+from services.ingest.archives.unpacking import MTIME_NS, ArchiveLimits, Unpacked, sha256_of
+from services.ingest.dependencies.archives import distribution_archive
 from services.ingest.keys import MAX_PATH_BYTES, fitted
 from services.ingest.skips import Skipped, SkipReason
 
 LIMITS = ArchiveLimits()
 MEBI = 1 << 20
+
+
+def unpack(path: Path, into: Path, limits: ArchiveLimits) -> Unpacked:
+    return unpacking.unpack(distribution_archive(path), into, limits)
 
 
 def zipped(path: Path, members: Iterable[tuple[zipfile.ZipInfo | str, bytes]]) -> Path:
@@ -323,7 +328,7 @@ def test_headers_of_a_tar_that_would_fill_the_memory_are_refused(tmp_path: Path,
 def test_a_table_of_contents_that_would_fill_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.ingest.dependencies.members._MAX_TABLE_BYTES", MEBI)
+    monkeypatch.setattr("services.ingest.archives.members._MAX_TABLE_BYTES", MEBI)
     wheel = zipped(tmp_path / "a-1.0-py3-none-any.whl", [(f"{number:0200}.py", b"") for number in range(5000)])
     with pytest.raises(InvalidArgument, match="table of contents") as caught:
         unpack(wheel, tmp_path / "into", LIMITS)
@@ -408,7 +413,7 @@ def test_a_full_disk_is_said_and_is_no_damage(tmp_path: Path, monkeypatch: pytes
     def full(descriptor: int, data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archives.os, "write", full)
+    monkeypatch.setattr(unpacking.os, "write", full)
     for archive in (
         zipped(tmp_path / "a-1.0-py3-none-any.whl", [("a.py", b"x")]),
         tarred(tmp_path / "a-1.0.tar.gz", [("a/a.py", b"x")]),
@@ -430,9 +435,9 @@ def test_a_path_that_is_no_file_is_no_archive(tmp_path: Path) -> None:
 
 def test_the_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"abc" * MEBI)
-    assert sha256_of(tmp_path / "x") == hashlib.sha256(b"abc" * MEBI).digest()
+    assert sha256_of(tmp_path / "x", "x") == hashlib.sha256(b"abc" * MEBI).digest()
     with pytest.raises(NotFound):
-        sha256_of(tmp_path / "gone")
+        sha256_of(tmp_path / "gone", "gone")
 
 
 def tree(root: Path) -> set[tuple[str, bytes]]:

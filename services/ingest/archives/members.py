@@ -1,7 +1,8 @@
-"""The members of wheels and sdists, one after the other, with bounds on what reading them may cost.
+"""The members of archives, one after the other, with bounds on what reading them may cost.
 
-What an archive says of itself is not believed: tables, headers and data are bounded by the bytes that are really read
-and decompressed. Damage raises whatever ``zipfile``, ``tarfile`` and the decompressors raise; ``archives`` knows it.
+What an archive says of itself is not believed, its file name neither: tables, headers and data are bounded by the bytes
+that are really read and decompressed. Damage raises whatever ``zipfile``, ``tarfile`` and the decompressors raise;
+``unpacking`` knows it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ import zipfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import BinaryIO
+from typing import BinaryIO, Final, Protocol
+
+import zstandard
 
 BLOCK_BYTES = 1 << 18
 _MAX_TABLE_BYTES = 16 << 20  # of a zip's central directory: zipfile reads and keeps all of it
 _MAX_HEADER_BYTES = 1 << 18  # of all headers of one tar member: tarfile keeps them in memory
 _TAR_BLOCK_BYTES = 512
+# What a zstd stream may ask for to be decompressed: as much as `zstd --long` at its default.
+_MAX_WINDOW_BYTES: Final = 128 << 20
+_MAGIC_BYTES = 512
 _ENCRYPTED = 0x1 | 0x40 | 0x2000  # flags: encrypted, strongly encrypted, with masked headers
 
 
@@ -31,6 +37,12 @@ class Refused(Exception):
         self.reason = reason
 
 
+class Readable(Protocol):
+    """What yields bytes, forward only."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
 class Kind(Enum):
     """What a member is."""
 
@@ -38,7 +50,7 @@ class Kind(Enum):
     FOLDER = auto()
     LINK = auto()
     SPECIAL = auto()  # device, fifo, socket, sparse file
-    PACKED = auto()  # a file compressed by a method that wheels and sdists do not use
+    PACKED = auto()  # a file of a zip that is compressed by another method than deflate
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +63,39 @@ class Member:
     blocks: Callable[[], Iterator[bytes]]
 
 
-def zip_members(stream: BinaryIO) -> Generator[Member, None, None]:
-    """Yield the members of a zip in the order of its central directory. ``Refused`` if it is encrypted."""
+def members_of(stream: BinaryIO, max_stream_bytes: int) -> Generator[Member, None, None]:
+    """Yield the members of a tar, plain or compressed by gzip or zstd, or of a zip: whichever its bytes are.
+
+    Raises ``Refused`` once more than ``max_stream_bytes`` of a tar have been decompressed, and for a zip that is
+    encrypted; ``tarfile.ReadError`` where it is none of these.
+    """
+    head = stream.read(_MAGIC_BYTES)
+    stream.seek(0)
+    if head.startswith(b"\x1f\x8b"):
+        return _tar_members(gzip.GzipFile(fileobj=stream, mode="rb"), max_stream_bytes)
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+        return _tar_members(decompressor.stream_reader(stream, read_across_frames=True), max_stream_bytes)
+    if _is_tar(head):
+        return _tar_members(stream, max_stream_bytes)
+    if zipfile.is_zipfile(stream):
+        stream.seek(0)
+        return _zip_members(stream)
+    raise tarfile.ReadError("it is neither a zip nor a tar, plain or compressed by gzip or zstd")
+
+
+def _is_tar(head: bytes) -> bool:
+    try:
+        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    except tarfile.EOFHeaderError:
+        return True
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def _zip_members(stream: BinaryIO) -> Generator[Member, None, None]:
+    """Yield the members of a zip in the order of its central directory."""
     with zipfile.ZipFile(_BoundedReads(stream)) as archive:
         members = archive.infolist()
         if any(member.flag_bits & _ENCRYPTED for member in members):
@@ -62,12 +105,9 @@ def zip_members(stream: BinaryIO) -> Generator[Member, None, None]:
             yield Member(member.orig_filename, _zip_kind(member), member.file_size, _zip_blocks(archive, member))
 
 
-def tar_members(stream: BinaryIO, max_stream_bytes: int) -> Generator[Member, None, None]:
-    """Yield the members of a gzipped tar, and at the end check that nothing is cut off or damaged.
-
-    Raises ``Refused`` once more than ``max_stream_bytes`` have been decompressed.
-    """
-    source = _BoundedGzip(stream, max_stream_bytes)
+def _tar_members(unpacked: Readable, max_stream_bytes: int) -> Generator[Member, None, None]:
+    """Yield the members of a tar, and at the end check that nothing is cut off or damaged."""
+    source = _BoundedStream(unpacked, max_stream_bytes)
     source.allow(_MAX_HEADER_BYTES)
     with _Forgetful(fileobj=source) as archive:
         while (member := archive.next()) is not None:
@@ -118,11 +158,11 @@ class _BoundedReads(io.BufferedIOBase):
         return True
 
 
-class _BoundedGzip(io.BufferedIOBase):
-    """A gzip stream that goes forward only, reads no more than it is allowed at a time, and ends at a limit."""
+class _BoundedStream(io.BufferedIOBase):
+    """A stream that goes forward only, reads no more than it is allowed at a time, and ends at a limit."""
 
-    def __init__(self, stream: BinaryIO, max_bytes: int) -> None:
-        self._source = gzip.GzipFile(fileobj=stream, mode="rb")
+    def __init__(self, source: Readable, max_bytes: int) -> None:
+        self._source = source
         self._max_bytes = max_bytes
         self._position = 0
         self._allowed_bytes = 0
@@ -147,7 +187,7 @@ class _BoundedGzip(io.BufferedIOBase):
         return self._position
 
     def drain(self) -> None:
-        """Go to the end of the stream, where gzip has its checksum."""
+        """Go to the end of the stream, where compressors have their checksum."""
         while self._forward(BLOCK_BYTES):
             pass
 
@@ -201,7 +241,7 @@ def _tar_kind(member: tarfile.TarInfo) -> Kind:
 
 
 def _tar_blocks(
-    archive: tarfile.TarFile, member: tarfile.TarInfo, source: _BoundedGzip
+    archive: tarfile.TarFile, member: tarfile.TarInfo, source: _BoundedStream
 ) -> Callable[[], Iterator[bytes]]:
     def blocks() -> Iterator[bytes]:
         source.allow(member.size)

@@ -1,0 +1,1 @@
+"""Archives as sources: read as data, and written below one folder and nowhere else."""
