@@ -61,6 +61,10 @@ def source_name(project: str, source: str) -> str:
     return f"projects/{project}/sources/{source}"
 
 
+def upload_name(project: str, upload: str) -> str:
+    return f"projects/{project}/uploads/{upload}"
+
+
 def operation_name(project: str, operation: int) -> str:
     return f"projects/{project}/operations/{operation}"
 
@@ -78,6 +82,12 @@ def parse_source(name: str) -> tuple[str, str]:
     """Return the ids of ``projects/{project}/sources/{source}``."""
     project, source = _parse(name, "projects/{project}/sources/{source}")
     return project, source
+
+
+def parse_upload(name: str) -> tuple[str, str]:
+    """Return the ids of ``projects/{project}/uploads/{upload}``."""
+    project, upload = _parse(name, "projects/{project}/uploads/{upload}")
+    return project, upload
 
 
 def parse_operation(name: str) -> tuple[str, int]:

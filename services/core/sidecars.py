@@ -55,7 +55,8 @@ class Volume:
         NotReady when the volume is full or read-only; then nothing has changed.
         """
         try:
-            digest, size = self._store(made)
+            with made.open("rb") as source:
+                digest, size = self._store(source)
         except OSError as error:
             raise NotReady(
                 f"The sidecar volume can't be written: {os.strerror(error.errno or errno.EIO)}.",
@@ -64,12 +65,23 @@ class Volume:
             ) from error
         return SidecarFile(method, logical_name, digest, size)
 
-    def _store(self, made: Path) -> tuple[bytes, int]:
+    def keep(self, source: BinaryIO) -> tuple[bytes, int]:
+        """Store what is no sidecar but comes from outside; return SHA-256 and size. NotReady as ``publish``."""
+        try:
+            return self._store(source)
+        except OSError as error:
+            raise NotReady(
+                f"The shared volume can't be written: {os.strerror(error.errno or errno.EIO)}.",
+                remedy="Free space or make the volume writable, then send it again; nothing has changed.",
+                reason="SIDECAR_VOLUME_UNWRITABLE",
+            ) from error
+
+    def _store(self, source: BinaryIO) -> tuple[bytes, int]:
         """Copy a file under the name of its content, which the copy tells; return SHA-256 and size."""
         temporary = self._root / "00" / f"{_TEMPORARY}{secrets.token_hex(8)}"
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with made.open("rb") as source, temporary.open("xb") as sink:
+            with temporary.open("xb") as sink:
                 digest, size = _copy(source, sink)
                 target = self.path(digest)
                 if target.exists() and _digest(target) == (digest, size):

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import grpc.aio
 import uvloop
@@ -25,6 +26,7 @@ from services.core.notifications import OPERATIONS, Notifications
 from services.core.pages import PageTokens, load_key
 from services.core.sidecars import Volume
 from services.core.telemetry import configure_logging
+from services.ingest.archives.unpacking import ArchiveLimits
 from services.ingest.caching import EmbeddingCache
 from services.ingest.declaring import Declarations
 from services.ingest.embedder import Embedder
@@ -32,6 +34,7 @@ from services.ingest.evidence import EvidenceSink
 from services.ingest.extracting import Extracting
 from services.ingest.housekeeping import Housekeeper
 from services.ingest.observing import Observer
+from services.ingest.opening import Opener
 from services.ingest.pipeline import load_pipeline
 from services.ingest.repairing import Repairs
 from services.ingest.runner import Runner
@@ -41,6 +44,7 @@ from services.ingest.settings import IngestSettings
 from services.ingest.sidecars import SidecarBuilder
 from services.ingest.stages.context import EmbedSettings, Workshop
 from services.ingest.sweeping import Sweeper
+from services.ingest.uploads import UploadLimits, Uploads
 
 
 async def main() -> None:
@@ -65,6 +69,20 @@ async def main() -> None:
         stack.callback(extracting.close)
         notifications = Notifications(url, OPERATIONS)
         await stack.enter_async_context(notifications.running())
+        distributions = ArchiveLimits(max_file_bytes=pipeline.discovery.max_file_bytes)
+        unpacked_uploads = replace(
+            distributions,
+            max_total_bytes=settings.upload_max_unpacked_bytes,
+            max_members=settings.upload_max_files,
+            # With headers, and with what is left out.
+            max_stream_bytes=2 * settings.upload_max_unpacked_bytes,
+        )
+        uploads = Uploads(
+            database,
+            settings.sidecar_dir,
+            settings.local_dir,
+            UploadLimits(settings.upload_max_bytes, unpacked_uploads),
+        )
         workshop = Workshop(
             database=database,
             embedder=embedder,
@@ -74,6 +92,8 @@ async def main() -> None:
             pipeline=pipeline,
             data_dir=settings.data_dir,
             declarations=Declarations(settings.wheels_dir),
+            opener=Opener(distributions=distributions, uploads=unpacked_uploads),
+            uploads=uploads,
             unpacked_dir=unpacked,
             embed=EmbedSettings(settings.embed_batch_texts, settings.embed_concurrency),
         )
@@ -103,8 +123,10 @@ async def main() -> None:
             database,
             repairs,
             sweeper,
+            uploads,
             interval_s=settings.housekeeping_interval_s,
             verify_interval_s=settings.verify_interval_s,
+            orphan_grace_s=settings.orphan_grace_s,
             cache_retention_s=settings.cache_retention_s,
         )
         await stack.enter_async_context(runner.running())
@@ -119,7 +141,7 @@ async def main() -> None:
         edge = (AllowAll(), PageTokens(load_key(settings.secrets_dir)))
         register = _register(
             ProjectServicer(service, *edge),
-            IndexServicer(service, observer, repairs, cache, *edge),
+            IndexServicer(service, observer, repairs, cache, uploads, *edge),
             OperationsServicer(service, *edge),
         )
         # What is there now stays: collections that a run's many values cause need not walk through it (100 ms each).

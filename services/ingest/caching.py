@@ -19,9 +19,10 @@ from psycopg.rows import dict_row
 
 from services.core.db import Connection, Database
 from services.core.errors import NotFound, NotReady, Overloaded, Unavailable
-from services.ingest.cache import Header, VectorBlock, Writer, incompatible, read_blocks, spooled, verify
+from services.ingest.cache import Header, VectorBlock, Writer, incompatible, read_blocks, verify
 from services.ingest.cache.format import block_rows
 from services.ingest.fingerprint import EMBEDDING_FORMAT
+from services.ingest.spool import spooled
 from services.ingest.store import cache as rows
 from services.ingest.store.cache import CachedModel
 
@@ -110,7 +111,7 @@ class EmbeddingCache:
         InvalidArgument with the reason CACHE_DAMAGED or CACHE_INCOMPATIBLE when it can't be taken in, NotReady when
         the disk is full; then nothing has changed.
         """
-        async with spooled(parts, self._local) as file:
+        async with spooled(parts, self._local, "export") as file:
             header = await asyncio.to_thread(verify, file, _FORMAT)
 
             async def work(connection: Connection) -> int:

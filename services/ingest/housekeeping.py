@@ -16,6 +16,7 @@ from services.ingest.caching import keep_house
 from services.ingest.repairing import Repairs
 from services.ingest.store import operations, projects
 from services.ingest.sweeping import Sweeper
+from services.ingest.uploads import Uploads
 
 log = structlog.get_logger(__name__)
 
@@ -31,16 +32,20 @@ class Housekeeper:
         database: Database,
         repairs: Repairs,
         sweeper: Sweeper,
+        uploads: Uploads,
         *,
         interval_s: float,
         verify_interval_s: float,
+        orphan_grace_s: float,
         cache_retention_s: float,
     ) -> None:
         self._database = database
         self._repairs = repairs
         self._sweeper = sweeper
+        self._uploads = uploads
         self._interval_s = interval_s
         self._verify_interval_s = verify_interval_s
+        self._orphan_grace_s = orphan_grace_s
         self._cache_retention_s = cache_retention_s
 
     @contextlib.asynccontextmanager
@@ -61,6 +66,7 @@ class Housekeeper:
             if self._verify_interval_s:
                 await self._attempt("verify", self._queue_verifies())
             await self._attempt("sweep", self._sweeper.sweep_all())
+            await self._attempt("uploads", self._uploads.collect(self._orphan_grace_s))
             if time.monotonic() >= prune_at:
                 await self._attempt("prune", self._prune())
                 prune_at = time.monotonic() + min(_PRUNE_INTERVAL_S, self._cache_retention_s / 10)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.longrunning import operations_pb2
@@ -12,9 +12,9 @@ from undercroft.ingest.v1 import index_run_pb2, project_pb2
 
 from services.core.errors import InvalidArgument
 from services.core.grpc import as_status
-from services.core.names import operation_name, project_name, source_name
+from services.core.names import operation_name, project_name, source_name, upload_name
 from services.ingest import service as use_cases
-from services.ingest.projects import WHEEL, Degradation, Observation, Project, Source
+from services.ingest.projects import ARCHIVE, WHEEL, Degradation, Observation, Project, Source
 from services.ingest.reports import RunReport
 from services.ingest.service import MethodStatus, Status
 from services.ingest.store.operations import Operation
@@ -78,7 +78,8 @@ def tier_rules(messages: Iterable[project_pb2.TierRule]) -> tuple[TierRule, ...]
     return tuple(rules)
 
 
-def source_message(project: str, source: Source) -> project_pb2.Source:
+def source_message(project: str, source: Source, file_names: Mapping[str, str]) -> project_pb2.Source:
+    """Return a source; ``file_names`` are those of uploads, by location."""
     message = project_pb2.Source(
         name=source_name(project, source.name),
         package=source.package,
@@ -88,6 +89,9 @@ def source_message(project: str, source: Source) -> project_pb2.Source:
     )
     if source.kind == WHEEL:
         message.wheel.file = source.root.name
+    elif source.kind == ARCHIVE:
+        message.archive.upload = upload_name(project, source.location)
+        message.archive.file_name = file_names.get(source.location, "")
     else:
         message.folder.path = source.location
     return message

@@ -13,7 +13,7 @@ from services.core.errors import InvalidArgument, NotFound, PermissionDenied
 from services.ingest import changes
 from services.ingest.changes import Hint, LiveFile
 from services.ingest.pipeline import Pipeline
-from services.ingest.projects import WHEEL, Generation, Observation, Project, Source
+from services.ingest.projects import ARCHIVE, WHEEL, Generation, Observation, Project, Source
 from services.ingest.store import hints, projects
 
 
@@ -50,7 +50,9 @@ class Observer:
         for source, (files, hinted) in zip(sources, known, strict=True):
             try:
                 if source.kind == WHEEL:
-                    reasons += _compare_archive(source, files, seen)
+                    reasons += _compare_distribution(source, files, seen)
+                elif source.kind == ARCHIVE:
+                    reasons += _compare_upload(source, files, seen)
                 else:
                     reasons += await asyncio.to_thread(self._compare_folder, source, files, hinted, seen)
             except (NotFound, InvalidArgument, PermissionDenied) as error:
@@ -81,7 +83,7 @@ class Observer:
         return [f"{len(found.kept)} files of {source.name} can't be reached"] if found.kept else []
 
 
-def _compare_archive(source: Source, live: dict[str, LiveFile], seen: Comparison) -> list[str]:
+def _compare_distribution(source: Source, live: dict[str, LiveFile], seen: Comparison) -> list[str]:
     try:
         stat = source.root.stat()
     except OSError as error:
@@ -89,6 +91,13 @@ def _compare_archive(source: Source, live: dict[str, LiveFile], seen: Comparison
     before = source.archive
     if before is None or (before.size_bytes, before.mtime_ns) != (stat.st_size, stat.st_mtime_ns):
         return [f"{source.root.name} is new or was replaced"]
+    seen.unchanged += len(live)
+    return []
+
+
+def _compare_upload(source: Source, live: dict[str, LiveFile], seen: Comparison) -> list[str]:
+    if source.archive is None or source.archive.sha256.hex() != source.location:
+        return [f"another archive was sent for {source.name}"]
     seen.unchanged += len(live)
     return []
 

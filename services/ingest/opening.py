@@ -1,19 +1,20 @@
-"""Where a source's files can be read: its folder, or a scratch folder with what its archive holds.
+"""Where a source's files can be read: its folder, or a scratch folder with what its archive or commit holds.
 
-An archive that is as it was indexed is not even unpacked: its SHA-256 is the fingerprint of its package.
+An archive that is as it was indexed is not even unpacked: its SHA-256 is the fingerprint of its package. So is the
+commit of a repository.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from services.core.errors import NotFound
-from services.ingest.archives.unpacking import ArchiveLimits, sha256_of, unpack
+from services.ingest.archives.unpacking import Archive, ArchiveLimits, sha256_of, unpack
 from services.ingest.dependencies.archives import distribution_archive
-from services.ingest.projects import WHEEL, ArchiveState, Source
+from services.ingest.projects import ARCHIVE, FOLDER, ArchiveState, Source
 from services.ingest.skips import Skipped
 
 
@@ -26,26 +27,76 @@ class Opened:
     skipped: Sequence[Skipped] = ()
 
 
-def open_source(source: Source, scratch: Path, limits: ArchiveLimits, *, renew: bool, verify: bool) -> Opened:
-    """Make the files of a source readable. NotFound and others as the archive's reader raises them."""
-    if source.kind != WHEEL:
-        return Opened(source.root)
-    try:
-        stat = source.root.stat()
-    except OSError as error:
-        raise NotFound(
-            f"{source.root.name} is not in the wheel directory: {error.strerror}.",
-            remedy="Put it back, or delete the source.",
-            reason="ARCHIVE_NOT_FOUND",
-        ) from error
-    before = source.archive
-    hinted = before is not None and (before.size_bytes, before.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
-    if before is not None and hinted and not renew and not verify:
-        return Opened(None, before)
-    archive = ArchiveState(sha256_of(source.root, source.root.name), stat.st_size, stat.st_mtime_ns)
-    if before is not None and before.sha256 == archive.sha256 and not renew:
-        return Opened(None, archive)
-    root = scratch / str(source.id)
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a run opens its sources.
+
+    ``scratch`` is a folder of the run's own; ``renew`` asks for files although they are as they were indexed, and
+    ``verify`` for a look at the content of archives whatever their size and time say.
+    """
+
+    scratch: Path
+    renew: bool
+    verify: bool
+
+
+class Opener:
+    """Makes the files of sources readable. Raises what the readers of archives raise."""
+
+    def __init__(self, *, distributions: ArchiveLimits, uploads: ArchiveLimits) -> None:
+        self._distributions = distributions
+        self._uploads = uploads
+
+    def open(self, source: Source, upload: Archive | None, how: Opening) -> Opened:
+        """Open a source; ``upload`` is the archive of one that was sent."""
+        if source.kind == FOLDER:
+            return Opened(source.root)
+        if source.kind == ARCHIVE:
+            assert upload is not None
+            return self._upload(source, upload, how)
+        return self._distribution(source, how)
+
+    def _distribution(self, source: Source, how: Opening) -> Opened:
+        try:
+            stat = source.root.stat()
+        except OSError as error:
+            raise NotFound(
+                f"{source.root.name} is not in the wheel directory: {error.strerror}.",
+                remedy="Put it back, or delete the source.",
+                reason="ARCHIVE_NOT_FOUND",
+            ) from error
+        before = source.archive
+        hinted = before is not None and (before.size_bytes, before.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+        if before is not None and hinted and not how.renew and not how.verify:
+            return Opened(None, before)
+        archive = ArchiveState(sha256_of(source.root, source.root.name), stat.st_size, stat.st_mtime_ns)
+        if before is not None and before.sha256 == archive.sha256 and not how.renew:
+            return Opened(None, archive)
+        root = _emptied(source, how)
+        return Opened(root, archive, unpack(distribution_archive(source.root), root, self._distributions).skipped)
+
+    def _upload(self, source: Source, upload: Archive, how: Opening) -> Opened:
+        archive = ArchiveState(bytes.fromhex(source.location), 0, 0)
+        if source.archive is not None and source.archive.sha256 == archive.sha256 and not how.renew:
+            return Opened(None, archive)
+        root = _emptied(source, how)
+        skipped = unpack(upload, root, self._uploads).skipped
+        return _without_top(root, skipped, archive)
+
+
+def _without_top(root: Path, skipped: Sequence[Skipped], archive: ArchiveState) -> Opened:
+    """Make paths relative to the one folder that holds everything, if there is one: its name may tell a version."""
+    children = list(root.iterdir())
+    if len(children) != 1 or not children[0].is_dir():
+        return Opened(root, archive, skipped)
+    top = f"{children[0].name}/"
+    inner = [replace(one, path=one.path.removeprefix(top)) for one in skipped if one.path != top]
+    return Opened(children[0], archive, inner)
+
+
+def _emptied(source: Source, how: Opening) -> Path:
+    """Return an empty folder that is named like the source: it names a package that has no other name."""
+    root = how.scratch / str(source.id) / source.name
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    return Opened(root, archive, unpack(distribution_archive(source.root), root, limits).skipped)
+    return root

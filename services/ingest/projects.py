@@ -11,6 +11,10 @@ from services.ingest.tiers import Tier, TierRule, tier_of
 FOLDER = "folder"
 # A wheel or sdist of the wheel directory.
 WHEEL = "wheel"
+# An archive that was sent.
+ARCHIVE = "archive"
+# A commit of a git repository.
+GIT = "git"
 
 # Methods, as status and degradations name them.
 LEXICAL = "lexical"
@@ -51,8 +55,21 @@ class ArchiveState:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What files come from: see ``Source``."""
+
+    kind: str
+    location: str
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """Where files of a project come from. ``location`` is the resolved absolute path of a folder or an archive."""
+    """Where files of a project come from.
+
+    ``location`` is the resolved absolute path of a folder, wheel or sdist, the SHA-256 of an upload in hex, or the URL
+    or path of a repository, of which ``revision`` is the branch, tag or commit.
+    """
 
     id: int
     project_id: int
@@ -66,6 +83,14 @@ class Source:
     # What its live chunks were made with.
     indexed_tier: Tier = Tier.FULL
     archive: ArchiveState | None = None
+    revision: str = ""
+    # Of git: the commit that was last indexed, in hex.
+    commit: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Tell whether it is what the project makes, and not what it uses."""
+        return self.kind != WHEEL
 
     @property
     def root(self) -> Path:

@@ -25,6 +25,7 @@ from services.core.names import (
     parse_project,
     parse_source,
     source_name,
+    upload_name,
 )
 from services.core.pages import PageTokens
 from services.ingest.cache_server import CacheServicer
@@ -39,9 +40,11 @@ from services.ingest.messages import (
     tier_rules,
 )
 from services.ingest.observing import Observer
+from services.ingest.projects import ARCHIVE, Source
 from services.ingest.repairing import Repairs
-from services.ingest.service import IngestService
+from services.ingest.service import IngestService, upload_origin
 from services.ingest.store.projects import ProjectChanges
+from services.ingest.uploads import Uploads
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_WAIT_S = 3600.0
@@ -128,17 +131,36 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
             project, source = await self._service.create_folder_source(*where, request.source.folder.path)
         elif origin == "wheel":
             project, source = await self._service.create_wheel_source(*where, request.source.wheel.file)
+        elif origin == "archive":
+            project, source = await self._service.create_archive_source(*where, request.source.archive.upload)
         else:
             raise InvalidArgument(
                 f"A source of a {origin} is not available in this release." if origin else "The source has no origin.",
-                remedy="Give it a folder that the ingest service can read, or a file of the wheel directory.",
+                remedy="Give it a folder that the ingest service can read, an upload or a file of the wheel directory.",
                 reason="ORIGIN_NOT_AVAILABLE",
             )
-        return source_message(project.name, source)
+        return await self._message(project.name, source, context)
+
+    async def UpdateSource(
+        self, request: project_service_pb2.UpdateSourceRequest, context: Context
+    ) -> project_pb2.Source:
+        project, source_id = parse_source(request.source.name)
+        kind = request.source.WhichOneof("origin")
+        unknown = set(request.update_mask.paths) - {kind}
+        if kind != "archive" or unknown:
+            raise InvalidArgument(
+                "Only another archive can be given to a source.",
+                remedy="Set archive.upload, and leave the mask empty or name archive.",
+                reason="ORIGIN_NOT_REPLACEABLE",
+            )
+        origin = upload_origin(project, request.source.archive.upload)
+        source = await self._service.update_source(project, await self._visible(context), source_id, origin)
+        return await self._message(project, source, context)
 
     async def GetSource(self, request: project_service_pb2.GetSourceRequest, context: Context) -> project_pb2.Source:
         project, source = parse_source(request.name)
-        return source_message(project, await self._service.get_source(project, await self._visible(context), source))
+        found = await self._service.get_source(project, await self._visible(context), source)
+        return await self._message(project, found, context)
 
     async def ListSources(
         self, request: project_service_pb2.ListSourcesRequest, context: Context
@@ -148,14 +170,21 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
         after = self._after(request, "")
         found = await self._service.list_sources(project, await self._visible(context), after, size + 1)
         token = self._pages.seal(request, {"after": found[size - 1].name}) if len(found) > size else ""
+        names = await self._service.file_names(project, await self._visible(context))
         return project_service_pb2.ListSourcesResponse(
-            sources=[source_message(project, one) for one in found[:size]], next_page_token=token
+            sources=[source_message(project, one, names) for one in found[:size]], next_page_token=token
         )
 
     async def DeleteSource(self, request: project_service_pb2.DeleteSourceRequest, context: Context) -> empty_pb2.Empty:
         project, source = parse_source(request.name)
         await self._service.delete_source(project, await self._visible(context), source)
         return empty_pb2.Empty()
+
+    async def _message(self, project: str, source: Source, context: Context) -> project_pb2.Source:
+        names: dict[str, str] = {}
+        if source.kind == ARCHIVE:
+            names = await self._service.file_names(project, await self._visible(context))
+        return source_message(project, source, names)
 
     def _after(self, request: Any, first: str) -> str:
         return str(self._pages.open(request, request.page_token)["after"]) if request.page_token else first
@@ -171,6 +200,7 @@ class IndexServicer(CacheServicer):
         observer: Observer,
         repairs: Repairs,
         cache: EmbeddingCache,
+        uploads: Uploads,
         authorizer: Authorizer,
         pages: PageTokens,
     ) -> None:
@@ -178,6 +208,7 @@ class IndexServicer(CacheServicer):
         self._service = service
         self._observer = observer
         self._repairs = repairs
+        self._uploads = uploads
         self._authorizer = authorizer
         self._pages = pages
 
@@ -256,8 +287,28 @@ class IndexServicer(CacheServicer):
             await self._service.clear(parse_project(request.project), await self._visible(context))
         )
 
-    async def UploadArchive(self, request_iterator: Any, context: Context) -> index_service_pb2.UploadArchiveResponse:
-        raise Unimplemented("Uploading archives is not available in this release; mount a folder instead.")
+    async def UploadArchive(
+        self, request_iterator: AsyncIterator[index_service_pb2.UploadArchiveRequest], context: Context
+    ) -> index_service_pb2.UploadArchiveResponse:
+        first = await anext(aiter(request_iterator), None)
+        if first is None:
+            raise InvalidArgument(
+                "The call has no message.", remedy="Name project and file in the first message, and send the archive."
+            )
+        project = parse_project(first.parent)
+
+        async def parts() -> AsyncIterator[bytes]:
+            yield first.data
+            async for request in request_iterator:
+                yield request.data
+
+        received = await self._uploads.receive(project, await self._visible(context), first.file_name, parts())
+        return index_service_pb2.UploadArchiveResponse(
+            upload=upload_name(project, received.upload.sha256.hex()),
+            files=received.unpacked.files,
+            size_bytes=received.unpacked.size_bytes,
+            skipped=len(received.unpacked.skipped),
+        )
 
     async def _visible(self, context: Context) -> Visible:
         return await self._authorizer.visible(metadata_of(context))

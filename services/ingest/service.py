@@ -6,38 +6,45 @@ import asyncio
 import contextlib
 import importlib.metadata
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from services.core.authorization import Visible
-from services.core.db import Database
+from services.core.db import Connection, Database
 from services.core.errors import Conflict, InvalidArgument, NotFound, NotReady, Unavailable
-from services.core.names import check_id, check_model, check_package, check_text
+from services.core.names import check_id, check_model, check_package, check_text, parse_upload
 from services.core.notifications import Notifications
 from services.core.sidecars import SidecarFile, Volume
 from services.ingest.dependencies.wheels import find
 from services.ingest.embedder import Embedder
 from services.ingest.projects import (
+    ARCHIVE,
     DECISIONS,
     DENSE,
     FOLDER,
+    GIT,
     GRAPH,
     LEXICAL,
     WHEEL,
     Generation,
     Observation,
+    Origin,
     Project,
     Source,
 )
-from services.ingest.store import operations, projects, publishing
+from services.ingest.store import operations, projects, publishing, uploads
 from services.ingest.store.operations import Operation
 from services.ingest.store.projects import ProjectChanges
 
 READY, STALE, DEGRADED, BROKEN, ABSENT = "ready", "stale", "degraded", "broken", "absent"
 
 _WATCH_POLL_S = 1.0
+_UPLOAD_ID = re.compile(r"[0-9a-f]{64}")
+# Of folders and wheels, the location is what they are.
+_REPLACEABLE = frozenset({ARCHIVE, GIT})
 _GIVE_MODEL = "Give the project one with `undercroft index --model`."
 
 
@@ -138,7 +145,7 @@ class IngestService:
         self, project: str, visible: Visible, source_id: str, package: str, folder: str
     ) -> tuple[Project, Source]:
         location = await asyncio.to_thread(self._check_folder, folder)
-        return await self._create_source(project, visible, source_id, package, FOLDER, location)
+        return await self._create_source(project, visible, source_id, package, Origin(FOLDER, location))
 
     async def create_wheel_source(
         self, project: str, visible: Visible, source_id: str, package: str, file: str
@@ -151,16 +158,51 @@ class IngestService:
                 reason="NO_WHEEL_DIRECTORY",
             )
         location = await asyncio.to_thread(find, self._wheels_dir, file)
-        return await self._create_source(project, visible, source_id, package, WHEEL, str(location))
+        return await self._create_source(project, visible, source_id, package, Origin(WHEEL, str(location)))
+
+    async def create_archive_source(
+        self, project: str, visible: Visible, source_id: str, package: str, upload: str
+    ) -> tuple[Project, Source]:
+        """Add an archive that was sent, by its resource name."""
+        return await self._create_source(project, visible, source_id, package, upload_origin(project, upload))
+
+    async def update_source(self, project: str, visible: Visible, source_id: str, origin: Origin) -> Source:
+        """Give a source another origin of its kind."""
+        async with self._database.transaction() as connection:
+            owner = await projects.get_project(connection, project, visible)
+            source = await projects.get_source(connection, owner.id, source_id)
+            if source.kind != origin.kind or origin.kind not in _REPLACEABLE:
+                raise InvalidArgument(
+                    f"{source_id} comes from a {source.kind}, which can't be replaced by a {origin.kind}.",
+                    remedy="Delete the source and add another, or give an archive or a git origin of its kind.",
+                    reason="ORIGIN_NOT_REPLACEABLE",
+                )
+            await self._hold_origin(connection, owner, origin)
+            await projects.point_source(connection, source.id, origin)
+            await projects.outdate(connection, owner.id, f"the origin of the source {source_id} was changed")
+            return await projects.get_source(connection, owner.id, source_id)
+
+    @staticmethod
+    async def _hold_origin(connection: Connection, owner: Project, origin: Origin) -> None:
+        """Make sure that an upload is there, and stays until a source names it."""
+        if origin.kind == ARCHIVE:
+            await uploads.get(connection, owner.id, bytes.fromhex(origin.location), lock=True)
+
+    async def file_names(self, project: str, visible: Visible) -> dict[str, str]:
+        """Return the file names of a project's uploads by the locations of the sources that have them."""
+        async with self._database.transaction() as connection:
+            owner = await projects.get_project(connection, project, visible)
+            return await uploads.names(connection, owner.id)
 
     async def _create_source(
-        self, project: str, visible: Visible, source_id: str, package: str, kind: str, location: str
+        self, project: str, visible: Visible, source_id: str, package: str, origin: Origin
     ) -> tuple[Project, Source]:
         check_id(source_id, "source")
         check_package(package or source_id)
         async with self._database.transaction() as connection:
             owner = await projects.get_project(connection, project, visible)
-            await projects.create_source(connection, owner.id, source_id, package or source_id, kind, location)
+            await self._hold_origin(connection, owner, origin)
+            await projects.create_source(connection, owner.id, source_id, package or source_id, origin)
             await projects.outdate(connection, owner.id, f"the source {source_id} was added")
             return owner, await projects.get_source(connection, owner.id, source_id)
 
@@ -304,6 +346,18 @@ class IngestService:
                 f"{folder!r} lies in the appliance's own data directory.", remedy="Index another folder."
             )
         return str(resolved)
+
+
+def upload_origin(project: str, name: str) -> Origin:
+    """Return the origin that the resource name of an upload stands for."""
+    owner, upload = parse_upload(name)
+    if owner != project or not _UPLOAD_ID.fullmatch(upload):
+        raise InvalidArgument(
+            f"{name!r} is no upload of the project {project!r}.",
+            remedy="Name it as UploadArchive returned it for this project.",
+            reason="UPLOAD_NOT_FOUND",
+        )
+    return Origin(ARCHIVE, upload)
 
 
 def _check_changes(changes: ProjectChanges) -> None:

@@ -87,10 +87,9 @@ def members_of(stream: BinaryIO, max_stream_bytes: int) -> Generator[Member, Non
 def _is_tar(head: bytes) -> bool:
     try:
         tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
-    except tarfile.EOFHeaderError:
-        return True
     except tarfile.HeaderError:
-        return False
+        # The end of an empty one.
+        return head == bytes(_MAGIC_BYTES)
     return True
 
 

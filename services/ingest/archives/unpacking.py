@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import zstandard
 
@@ -72,11 +73,15 @@ class ArchiveLimits:
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What became of an archive: the files and bytes written, and what was left out, in the order of the archive."""
+    """What became of an archive: the files and bytes written, and what was left out, in the order of the archive.
+
+    ``beyond`` says which limit of the whole archive left something out, or nothing.
+    """
 
     files: int
     size_bytes: int
     skipped: tuple[Skipped, ...]
+    beyond: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +103,30 @@ def unpack(archive: Archive, into: Path, limits: ArchiveLimits) -> Unpacked:
     ``NotReady`` if it cannot be written to.
     """
     with opened(archive.path, archive.name) as stream:
-        unpacking = _Unpacking(_emptied(into), limits, archive.layout)
-        try:
-            with closing(members_of(stream, limits.max_stream_bytes)) as members:
-                unpacking.run(members)
-        except Refused as refusal:
-            raise InvalidArgument(
-                f"{archive.name} is refused: {refusal}.", remedy=archive.remedy, reason=refusal.reason
-            ) from refusal
-        except _DAMAGE as error:
-            raise DataLoss(
-                f"{archive.name} is damaged: {shown(str(error) or type(error).__name__, _MAX_CAUSE_CHARS)}.",
-                remedy=archive.remedy,
-                reason="ARCHIVE_DAMAGED",
-            ) from error
-    return Unpacked(unpacking.files, unpacking.size_bytes, unpacking.all_skipped())
+        return _read(stream, archive, _Folder(_emptied(into)), limits)
+
+
+def check(stream: BinaryIO, archive: Archive, limits: ArchiveLimits) -> Unpacked:
+    """Read an archive as ``unpack`` does, from its first byte to its last, and write nothing."""
+    return _read(stream, archive, _Nowhere(), limits)
+
+
+def _read(stream: BinaryIO, archive: Archive, sink: Sink, limits: ArchiveLimits) -> Unpacked:
+    unpacking = _Unpacking(sink, limits, archive.layout)
+    try:
+        with closing(members_of(stream, limits.max_stream_bytes)) as members:
+            unpacking.run(members)
+    except Refused as refusal:
+        raise InvalidArgument(
+            f"{archive.name} is refused: {refusal}.", remedy=archive.remedy, reason=refusal.reason
+        ) from refusal
+    except _DAMAGE as error:
+        raise DataLoss(
+            f"{archive.name} is damaged: {shown(str(error) or type(error).__name__, _MAX_CAUSE_CHARS)}.",
+            remedy=archive.remedy,
+            reason="ARCHIVE_DAMAGED",
+        ) from error
+    return Unpacked(unpacking.files, unpacking.size_bytes, unpacking.all_skipped(), unpacking.beyond)
 
 
 def sha256_of(path: Path, name: str) -> bytes:
@@ -130,7 +144,9 @@ def opened(path: Path, name: str) -> io.BufferedReader:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # NONBLOCK: a fifo must not hang the run
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFound(
-            f"There is no file {name} any more.", remedy="Put it back, or delete the source.", reason="ARCHIVE_NOT_FOUND"
+            f"There is no file {name} any more.",
+            remedy="Put it back, or delete the source.",
+            reason="ARCHIVE_NOT_FOUND",
         ) from error
     except PermissionError as error:
         raise PermissionDenied(f"{name} may not be read.", remedy="Give the service read access.") from error
@@ -165,24 +181,86 @@ def _unwritable(into: Path, error: OSError) -> NotReady:
     )
 
 
-@dataclass(slots=True)
-class _Unpacking:
+class Sink(Protocol):
+    """Where the files of an archive go."""
+
+    def write(self, path: str, blocks: Iterator[bytes]) -> None:
+        """Write a new file; ``FileExistsError`` or ``NotADirectoryError`` where another one is in its place."""
+        ...
+
+
+class _Nowhere:
+    """Reads members and keeps nothing."""
+
+    def write(self, path: str, blocks: Iterator[bytes]) -> None:
+        for _ in blocks:
+            pass
+
+
+class _Folder:
     """Writes members below a folder that is its own."""
 
-    into: Path
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._made: set[str] = set()
+
+    def write(self, path: str, blocks: Iterator[bytes]) -> None:
+        try:
+            descriptor = self._create(path)
+        except (FileExistsError, NotADirectoryError):
+            raise
+        except OSError as error:
+            raise _unwritable(self._root, error) from error
+        try:
+            for block in blocks:
+                self._append(descriptor, block)
+            self._finish(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _create(self, path: str) -> int:
+        folder = path.rpartition("/")[0]
+        if folder not in self._made:
+            (self._root / folder).mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(self._root / path, flags, _FILE_MODE)
+
+    def _append(self, descriptor: int, block: bytes) -> None:
+        rest = memoryview(block)
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError as error:
+            raise _unwritable(self._root, error) from error
+
+    def _finish(self, descriptor: int) -> None:
+        try:
+            os.fchmod(descriptor, _FILE_MODE)  # whatever the umask is
+            os.utime(descriptor, ns=(MTIME_NS, MTIME_NS))
+        except OSError as error:
+            raise _unwritable(self._root, error) from error
+
+
+@dataclass(slots=True)
+class _Unpacking:
+    """Decides member by member what is written."""
+
+    sink: Sink
     limits: ArchiveLimits
     layout: Layout
     files: int = 0
     size_bytes: int = 0
+    beyond: str = ""
     skipped: dict[Skipped, None] = field(default_factory=dict)  # a folder once, whatever lies in it
-    folders: set[str] = field(default_factory=set)
     unlisted: int = 0  # skipped as well, and not among them
 
     def run(self, members: Iterator[Member]) -> None:
         for count, member in enumerate(members, start=1):
             names = split(member.name)
             if count > self.limits.max_members:
-                detail = f"more than {self.limits.max_members:,} members: this one and the rest are left out"
+                self.beyond = f"more than {self.limits.max_members:,} members"
+                detail = f"{self.beyond}: this one and the rest are left out"
                 self.skip(Skipped(printable(names), SkipReason.TOO_LARGE, detail), always=True)
                 return
             if names and member.kind is not Kind.FOLDER:
@@ -229,45 +307,19 @@ class _Unpacking:
             detail = f"{member.size_bytes:,} bytes, the cap is {self.limits.max_file_bytes:,}"
             return SkipReason.TOO_LARGE, detail
         if self.size_bytes + member.size_bytes > self.limits.max_total_bytes:
+            self.beyond = f"files of more than {self.limits.max_total_bytes:,} bytes together"
             return SkipReason.TOO_LARGE, f"all files together are capped at {self.limits.max_total_bytes:,} bytes"
         return None
 
     def write(self, path: str, member: Member) -> tuple[SkipReason, str] | None:
         try:
-            descriptor = self.create(path)
+            self.sink.write(path, self.counted(member.blocks()))
         except (FileExistsError, NotADirectoryError):
             return SkipReason.EXCLUDED, "another member has this name"
-        except OSError as error:
-            raise _unwritable(self.into, error) from error
-        try:
-            for block in member.blocks():
-                self.append(descriptor, block)
-            self.finish(descriptor)
-        finally:
-            os.close(descriptor)
         self.files += 1
         return None
 
-    def create(self, path: str) -> int:
-        folder = path.rpartition("/")[0]
-        if folder not in self.folders:
-            (self.into / folder).mkdir(parents=True, exist_ok=True)
-            self.folders.add(folder)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(self.into / path, flags, _FILE_MODE)
-
-    def append(self, descriptor: int, block: bytes) -> None:
-        self.size_bytes += len(block)
-        rest = memoryview(block)
-        try:
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-        except OSError as error:
-            raise _unwritable(self.into, error) from error
-
-    def finish(self, descriptor: int) -> None:
-        try:
-            os.fchmod(descriptor, _FILE_MODE)  # whatever the umask is
-            os.utime(descriptor, ns=(MTIME_NS, MTIME_NS))
-        except OSError as error:
-            raise _unwritable(self.into, error) from error
+    def counted(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        for block in blocks:
+            self.size_bytes += len(block)
+            yield block

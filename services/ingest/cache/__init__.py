@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from services.ingest.cache.format import Header, ModelVectors, VectorBlock
 from services.ingest.cache.reader import incompatible, read_blocks, verify
-from services.ingest.cache.spool import spooled
 from services.ingest.cache.writer import Writer
 
-__all__ = ["Header", "ModelVectors", "VectorBlock", "Writer", "incompatible", "read_blocks", "spooled", "verify"]
+__all__ = ["Header", "ModelVectors", "VectorBlock", "Writer", "incompatible", "read_blocks", "verify"]

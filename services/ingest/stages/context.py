@@ -16,12 +16,14 @@ from services.ingest.declaring import Declarations
 from services.ingest.embedder import Embedder
 from services.ingest.evidence import EvidenceSink
 from services.ingest.extracting import Extracting
+from services.ingest.opening import Opener
 from services.ingest.pipeline import Pipeline
 from services.ingest.projects import Degradation
 from services.ingest.reports import RunReport
 from services.ingest.sidecars import SidecarBuilder
 from services.ingest.store import operations
 from services.ingest.store.operations import Claim
+from services.ingest.uploads import Uploads
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +48,8 @@ class Workshop:
     pipeline: Pipeline
     data_dir: Path | None
     declarations: Declarations
+    opener: Opener
+    uploads: Uploads
     # Local disk for what archives hold while a run reads it.
     unpacked_dir: Path
     embed: EmbedSettings

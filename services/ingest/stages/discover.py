@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 
 from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied
 from services.ingest import changes
-from services.ingest.archives.unpacking import ArchiveLimits
-from services.ingest.opening import open_source
-from services.ingest.projects import Source
+from services.ingest.opening import Opening
+from services.ingest.projects import WHEEL, Source
 from services.ingest.reports import RunReport, Stage
 from services.ingest.skips import Skipped, SkipReason
 from services.ingest.stages.context import RunContext
@@ -44,16 +43,11 @@ class DiscoverStage:
             live = await hints.live_files(connection, source.id)
             known = await hints.read_hints(connection, source.id)
             skipped_before = await projects.skipped_of(connection, source.id)
+            upload = await self._run.shop.uploads.find(connection, source)
         root, archive = source.root, source.archive
         try:
-            opened = await asyncio.to_thread(
-                open_source,
-                source,
-                self._run.scratch,
-                ArchiveLimits(max_file_bytes=self._run.shop.pipeline.discovery.max_file_bytes),
-                renew=scope.renews(source),
-                verify=scope.options.verify,
-            )
+            how = Opening(self._run.scratch, renew=scope.renews(source), verify=scope.options.verify)
+            opened = await asyncio.to_thread(self._run.shop.opener.open, source, upload, how)
             archive = opened.archive
             if opened.root is None:
                 compared = changes.untouched(
@@ -62,8 +56,8 @@ class DiscoverStage:
             else:
                 root = opened.root
                 discovery = self._run.shop.pipeline.discovery
-                if archive is not None:
-                    # What an archive ships is its content, whatever its .gitignore says of a checkout.
+                if source.kind == WHEEL:
+                    # What a package ships is its content, whatever its .gitignore says of a checkout.
                     discovery = replace(discovery, honour_gitignore=False)
                 compared = await asyncio.to_thread(
                     changes.compare,

@@ -61,7 +61,7 @@ class ExtractStage:
                 count_files(self._run.report, found)
                 if state.archive is not None and state.changes.vanished:
                     raise Unavailable(
-                        f"Files that {source.root.name} was unpacked into have vanished.", remedy="Index again."
+                        f"Files that {source.name} was unpacked into have vanished.", remedy="Index again."
                     )
                 await self._discard([key for key in leftover if key[0] == source.id])
                 async with self._run.transaction() as connection:

@@ -18,7 +18,7 @@ from services.ingest.embedder import EmbeddingModel
 from services.ingest.evidence import EVIDENCE_LANGUAGES
 from services.ingest.extraction import EXTRACTION_VERSION, language_of
 from services.ingest.fingerprint import pipeline_hash
-from services.ingest.projects import DECISIONS, DENSE, FOLDER, ArchiveState, Generation, Project, Source
+from services.ingest.projects import DECISIONS, DENSE, ArchiveState, Generation, Project, Source
 from services.ingest.stages.context import RunContext
 from services.ingest.store import projects, staging
 from services.ingest.store.staging import StagedFiles
@@ -65,7 +65,7 @@ class Scope:
     @staticmethod
     def evidence_languages(source: Source) -> frozenset[str]:
         """Return the languages whose files may hold decisions: those of dependencies are not the project's own."""
-        return EVIDENCE_LANGUAGES if source.kind == FOLDER else frozenset()
+        return EVIDENCE_LANGUAGES if source.is_own else frozenset()
 
     @property
     def keeps_vectors(self) -> bool:

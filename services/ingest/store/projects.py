@@ -14,7 +14,7 @@ from services.core.authorization import Visible, no_such_project
 from services.core.db import Connection
 from services.core.errors import Conflict, NotFound
 from services.ingest.keys import MAX_PATH_BYTES, fitted
-from services.ingest.projects import WHEEL, ArchiveState, Degradation, Generation, Observation, Project, Source
+from services.ingest.projects import WHEEL, ArchiveState, Degradation, Generation, Observation, Origin, Project, Source
 from services.ingest.tiers import Tier, TierRule
 
 _PROJECT = """
@@ -25,7 +25,8 @@ FROM projects p LEFT JOIN generations g ON g.project_id = p.id AND g.number = p.
 _VISIBLE = "(%(visible)s::bigint[] IS NULL OR p.id = ANY(%(visible)s))"
 _SOURCE = """
 SELECT id, project_id, name, package, origin_kind AS kind, origin_location AS location, created_at, managed,
-       indexed_tier, archive_sha256, archive_size_bytes, archive_mtime_ns
+       indexed_tier, archive_sha256, archive_size_bytes, archive_mtime_ns, origin_revision AS revision,
+       indexed_commit AS commit
 FROM sources
 """
 
@@ -108,22 +109,38 @@ async def delete_project(connection: Connection, project_id: int) -> None:
     await connection.execute("DELETE FROM projects WHERE id = %s", (project_id,))
 
 
-async def create_source(
-    connection: Connection, project_id: int, name: str, package: str, kind: str, location: str
-) -> None:
+async def create_source(connection: Connection, project_id: int, name: str, package: str, origin: Origin) -> None:
     try:
         await connection.execute(
-            "INSERT INTO sources (project_id, name, package, origin_kind, origin_location) VALUES (%s, %s, %s, %s, %s)",
-            (project_id, name, package, kind, location),
+            """
+            INSERT INTO sources (project_id, name, package, origin_kind, origin_location, origin_revision)
+            VALUES (%s, %s, %s, %s, %s, %s)
+            """,
+            (project_id, name, package, origin.kind, origin.location, origin.revision),
         )
     except psycopg.errors.UniqueViolation as error:
-        constraint = error.diag.constraint_name or ""
-        taken = "origin" if "origin" in constraint else "package" if "package" in constraint else "id"
-        raise Conflict(
-            f"The project has a source with this {taken} already.",
-            remedy="List the sources, and use or delete the one that is there.",
-            reason="ALREADY_EXISTS",
-        ) from None
+        raise _taken(error) from None
+
+
+async def point_source(connection: Connection, source_id: int, origin: Origin) -> None:
+    """Give a source another origin of its kind."""
+    try:
+        await connection.execute(
+            "UPDATE sources SET origin_location = %s, origin_revision = %s WHERE id = %s AND origin_kind = %s",
+            (origin.location, origin.revision, source_id, origin.kind),
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise _taken(error) from None
+
+
+def _taken(error: psycopg.errors.UniqueViolation) -> Conflict:
+    constraint = error.diag.constraint_name or ""
+    taken = "origin" if "origin" in constraint else "package" if "package" in constraint else "id"
+    return Conflict(
+        f"The project has a source with this {taken} already.",
+        remedy="List the sources, and use or delete the one that is there.",
+        reason="ALREADY_EXISTS",
+    )
 
 
 async def put_dependency(connection: Connection, project_id: int, package: str, location: str) -> None:

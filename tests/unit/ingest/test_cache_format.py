@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.core.errors import DataLoss, InvalidArgument, NotReady
-from services.ingest.cache import Header, ModelVectors, VectorBlock, Writer, read_blocks, spooled, verify
+from services.ingest.cache import Header, ModelVectors, VectorBlock, Writer, read_blocks, verify
 from services.ingest.cache.format import BLOCK_HEAD, CHECKSUM, FINGERPRINT_BYTES, PREAMBLE, block_rows
+from services.ingest.spool import spooled
 
 FORMAT = "undercroft-embedding-1"
 Vectors = dict[str, dict[bytes, bytes]]
@@ -310,7 +311,7 @@ async def _parts(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 async def test_parts_are_spooled_in_order_and_leave_nothing(tmp_path: Path) -> None:
-    async with spooled(_parts(b"ab", b"", b"cd"), tmp_path / "new" / "folder", 0) as file:
+    async with spooled(_parts(b"ab", b"", b"cd"), tmp_path / "new" / "folder", "export", 0) as file:
         assert file.read() == b"abcd"
         file.seek(1)
         assert file.read(2) == b"bc"
@@ -319,11 +320,11 @@ async def test_parts_are_spooled_in_order_and_leave_nothing(tmp_path: Path) -> N
 
 async def test_a_disk_without_room_refuses_before_it_is_full(tmp_path: Path) -> None:
     with pytest.raises(NotReady) as told:
-        async with spooled(_parts(b"ab"), tmp_path, 1 << 62):
+        async with spooled(_parts(b"ab"), tmp_path, "export", 1 << 62):
             pass
     assert told.value.reason == "LOCAL_DISK_UNWRITABLE"
     assert "No space left" in told.value.message
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotReady):
-        async with spooled(_parts(b"ab"), tmp_path / "file", 0):
+        async with spooled(_parts(b"ab"), tmp_path / "file", "export", 0):
             pass

@@ -313,7 +313,7 @@ class UploadArchiveRequest(_message.Message):
     parent: _builtins.str
     """Resource name of the project; in the first message only."""
     file_name: _builtins.str
-    """File name with its extension; in the first message only."""
+    """A name for people; in the first message only. What the archive is, its bytes tell."""
     data: _builtins.bytes
     """The next bytes, at most 1 MiB."""
     def __init__(
@@ -338,16 +338,30 @@ class UploadArchiveResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     UPLOAD_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     upload: _builtins.str
-    """Resource name of the upload, for ArchiveOrigin."""
+    """Resource name of the upload, for ArchiveOrigin. Its id is the SHA-256 of the archive, so that the same archive sent
+    twice is one upload.
+    """
+    files: _builtins.int
+    """Files that are text by their names, and their size unpacked."""
+    size_bytes: _builtins.int
+    """Their size unpacked."""
+    skipped: _builtins.int
+    """Members that can't be indexed, by links, names, formats and sizes: index runs list them as skipped files."""
     def __init__(
         self,
         *,
         upload: _builtins.str = ...,
+        files: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        skipped: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["upload", b"upload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "size_bytes", b"size_bytes", "skipped", b"skipped", "upload", b"upload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

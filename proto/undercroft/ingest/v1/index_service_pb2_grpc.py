@@ -145,7 +145,10 @@ class IndexServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UploadArchive(self, request_iterator, context):
-        """Takes an archive as a source, in parts of at most 1 MiB. A later release does this: UNIMPLEMENTED.
+        """Takes an archive to be the origin of a source: a tar, plain or compressed by gzip or zstd, or a zip, in parts of at
+        most 1 MiB. It is read to its end before it is kept. INVALID_ARGUMENT with the reason ARCHIVE_UNSAFE (names that
+        lead out of it), ARCHIVE_ENCRYPTED, ARCHIVE_TOO_LARGE or ARCHIVE_DAMAGED; then nothing has changed. An upload that
+        no source names within a day is removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

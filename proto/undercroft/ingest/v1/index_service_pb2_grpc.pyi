@@ -55,7 +55,11 @@ class IndexServiceStub:
     RepairProject: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.RepairProjectRequest, _index_service_pb2.RepairProjectResponse]
     """Checks sidecars against Postgres and rebuilds what is missing or damaged, with no embed call."""
     UploadArchive: _grpc.StreamUnaryMultiCallable[_index_service_pb2.UploadArchiveRequest, _index_service_pb2.UploadArchiveResponse]
-    """Takes an archive as a source, in parts of at most 1 MiB. A later release does this: UNIMPLEMENTED."""
+    """Takes an archive to be the origin of a source: a tar, plain or compressed by gzip or zstd, or a zip, in parts of at
+    most 1 MiB. It is read to its end before it is kept. INVALID_ARGUMENT with the reason ARCHIVE_UNSAFE (names that
+    lead out of it), ARCHIVE_ENCRYPTED, ARCHIVE_TOO_LARGE or ARCHIVE_DAMAGED; then nothing has changed. An upload that
+    no source names within a day is removed.
+    """
     ExportCache: _grpc.UnaryStreamMultiCallable[_index_service_pb2.ExportCacheRequest, _index_service_pb2.ExportCacheResponse]
     """Exports the embedding cache as one file, in parts. RESOURCE_EXHAUSTED with the reason TOO_MANY_EXPORTS while two are
     under way; UNAVAILABLE with EXPORT_STALLED for a caller who took no part for a minute.
@@ -95,7 +99,11 @@ class IndexServiceAsyncStub(IndexServiceStub):
     RepairProject: _aio.UnaryUnaryMultiCallable[_index_service_pb2.RepairProjectRequest, _index_service_pb2.RepairProjectResponse]  # type: ignore[assignment]
     """Checks sidecars against Postgres and rebuilds what is missing or damaged, with no embed call."""
     UploadArchive: _aio.StreamUnaryMultiCallable[_index_service_pb2.UploadArchiveRequest, _index_service_pb2.UploadArchiveResponse]  # type: ignore[assignment]
-    """Takes an archive as a source, in parts of at most 1 MiB. A later release does this: UNIMPLEMENTED."""
+    """Takes an archive to be the origin of a source: a tar, plain or compressed by gzip or zstd, or a zip, in parts of at
+    most 1 MiB. It is read to its end before it is kept. INVALID_ARGUMENT with the reason ARCHIVE_UNSAFE (names that
+    lead out of it), ARCHIVE_ENCRYPTED, ARCHIVE_TOO_LARGE or ARCHIVE_DAMAGED; then nothing has changed. An upload that
+    no source names within a day is removed.
+    """
     ExportCache: _aio.UnaryStreamMultiCallable[_index_service_pb2.ExportCacheRequest, _index_service_pb2.ExportCacheResponse]  # type: ignore[assignment]
     """Exports the embedding cache as one file, in parts. RESOURCE_EXHAUSTED with the reason TOO_MANY_EXPORTS while two are
     under way; UNAVAILABLE with EXPORT_STALLED for a caller who took no part for a minute.
@@ -174,7 +182,11 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_index_service_pb2.UploadArchiveRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_index_service_pb2.UploadArchiveResponse, _abc.Awaitable[_index_service_pb2.UploadArchiveResponse]]:
-        """Takes an archive as a source, in parts of at most 1 MiB. A later release does this: UNIMPLEMENTED."""
+        """Takes an archive to be the origin of a source: a tar, plain or compressed by gzip or zstd, or a zip, in parts of at
+        most 1 MiB. It is read to its end before it is kept. INVALID_ARGUMENT with the reason ARCHIVE_UNSAFE (names that
+        lead out of it), ARCHIVE_ENCRYPTED, ARCHIVE_TOO_LARGE or ARCHIVE_DAMAGED; then nothing has changed. An upload that
+        no source names within a day is removed.
+        """
 
     @_abc_1.abstractmethod
     def ExportCache(

@@ -168,11 +168,11 @@ class Source(_message.Message):
 
     @_builtins.property
     def git(self) -> Global___GitOrigin:
-        """A git repository or bundle. Declared for a later release: INVALID_ARGUMENT until then."""
+        """A git repository or bundle."""
 
     @_builtins.property
     def archive(self) -> Global___ArchiveOrigin:
-        """An archive sent by UploadArchive. Declared for a later release: INVALID_ARGUMENT until then."""
+        """An archive sent by UploadArchive."""
 
     @_builtins.property
     def wheel(self) -> Global___WheelOrigin:
@@ -229,25 +229,31 @@ Global___FolderOrigin: _TypeAlias = FolderOrigin  # noqa: Y015
 
 @_typing.final
 class GitOrigin(_message.Message):
-    """A git repository inside the gap."""
+    """A git repository inside the gap. Index runs fetch it, and index the files of one commit."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     URL_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
     url: _builtins.str
-    """URL of an internal server, or absolute path of a repository or bundle."""
+    """URL of an internal server (https, http, ssh or git) whose host the ingest service is configured to reach, or
+    absolute path of a repository or bundle that it can read.
+    """
     revision: _builtins.str
-    """Branch, tag or commit; the remote's default branch when empty."""
+    """Branch, tag or full commit id; the repository's default branch when empty."""
+    commit: _builtins.str
+    """The commit that was last indexed, in hex; empty before."""
     def __init__(
         self,
         *,
         url: _builtins.str = ...,
         revision: _builtins.str = ...,
+        commit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "revision", b"revision", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -260,16 +266,20 @@ class ArchiveOrigin(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     UPLOAD_FIELD_NUMBER: _builtins.int
+    FILE_NAME_FIELD_NUMBER: _builtins.int
     upload: _builtins.str
-    """Resource name of the upload."""
+    """Resource name of the upload, projects/{project}/uploads/{upload}, as UploadArchive returned it."""
+    file_name: _builtins.str
+    """The file name that it was sent with."""
     def __init__(
         self,
         *,
         upload: _builtins.str = ...,
+        file_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["upload", b"upload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_name", b"file_name", "upload", b"upload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

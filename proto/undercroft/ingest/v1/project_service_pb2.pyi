@@ -311,6 +311,36 @@ class ListSourcesResponse(_message.Message):
 Global___ListSourcesResponse: _TypeAlias = ListSourcesResponse  # noqa: Y015
 
 @_typing.final
+class UpdateSourceRequest(_message.Message):
+    """Asks to change a source."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> _project_pb2.Source:
+        """The source with its name and its new origin. A folder or wheel can't be changed: delete the source and add another."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Fields to change: archive or git; the origin that is set when empty."""
+
+    def __init__(
+        self,
+        *,
+        source: _project_pb2.Source | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSourceRequest: _TypeAlias = UpdateSourceRequest  # noqa: Y015
+
+@_typing.final
 class DeleteSourceRequest(_message.Message):
     """Asks to remove a source."""
 

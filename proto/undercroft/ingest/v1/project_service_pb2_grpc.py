@@ -82,6 +82,11 @@ class ProjectServiceStub:
                 request_serializer=undercroft_dot_ingest_dot_v1_dot_project__service__pb2.ListSourcesRequest.SerializeToString,
                 response_deserializer=undercroft_dot_ingest_dot_v1_dot_project__service__pb2.ListSourcesResponse.FromString,
                 _registered_method=True)
+        self.UpdateSource = channel.unary_unary(
+                '/undercroft.ingest.v1.ProjectService/UpdateSource',
+                request_serializer=undercroft_dot_ingest_dot_v1_dot_project__service__pb2.UpdateSourceRequest.SerializeToString,
+                response_deserializer=undercroft_dot_ingest_dot_v1_dot_project__pb2.Source.FromString,
+                _registered_method=True)
         self.DeleteSource = channel.unary_unary(
                 '/undercroft.ingest.v1.ProjectService/DeleteSource',
                 request_serializer=undercroft_dot_ingest_dot_v1_dot_project__service__pb2.DeleteSourceRequest.SerializeToString,
@@ -157,6 +162,14 @@ class ProjectServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateSource(self, request, context):
+        """Points a source at another origin of its kind: another upload, or another URL or revision of git. Takes effect with
+        the next index run, which keeps what is the same.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteSource(self, request, context):
         """Removes a source. Its chunks leave the project with the next index run.
         """
@@ -211,6 +224,11 @@ def add_ProjectServiceServicer_to_server(servicer, server):
                     servicer.ListSources,
                     request_deserializer=undercroft_dot_ingest_dot_v1_dot_project__service__pb2.ListSourcesRequest.FromString,
                     response_serializer=undercroft_dot_ingest_dot_v1_dot_project__service__pb2.ListSourcesResponse.SerializeToString,
+            ),
+            'UpdateSource': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSource,
+                    request_deserializer=undercroft_dot_ingest_dot_v1_dot_project__service__pb2.UpdateSourceRequest.FromString,
+                    response_serializer=undercroft_dot_ingest_dot_v1_dot_project__pb2.Source.SerializeToString,
             ),
             'DeleteSource': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSource,
@@ -462,6 +480,33 @@ class ProjectService:
             '/undercroft.ingest.v1.ProjectService/ListSources',
             undercroft_dot_ingest_dot_v1_dot_project__service__pb2.ListSourcesRequest.SerializeToString,
             undercroft_dot_ingest_dot_v1_dot_project__service__pb2.ListSourcesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSource(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/undercroft.ingest.v1.ProjectService/UpdateSource',
+            undercroft_dot_ingest_dot_v1_dot_project__service__pb2.UpdateSourceRequest.SerializeToString,
+            undercroft_dot_ingest_dot_v1_dot_project__pb2.Source.FromString,
             options,
             channel_credentials,
             insecure,

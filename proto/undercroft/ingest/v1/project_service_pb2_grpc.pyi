@@ -55,6 +55,10 @@ class ProjectServiceStub:
     """Gets a source."""
     ListSources: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.ListSourcesRequest, _project_service_pb2.ListSourcesResponse]
     """Lists the sources of a project, by name."""
+    UpdateSource: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.UpdateSourceRequest, _project_pb2.Source]
+    """Points a source at another origin of its kind: another upload, or another URL or revision of git. Takes effect with
+    the next index run, which keeps what is the same.
+    """
     DeleteSource: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.DeleteSourceRequest, _empty_pb2.Empty]
     """Removes a source. Its chunks leave the project with the next index run."""
 
@@ -83,6 +87,10 @@ class ProjectServiceAsyncStub(ProjectServiceStub):
     """Gets a source."""
     ListSources: _aio.UnaryUnaryMultiCallable[_project_service_pb2.ListSourcesRequest, _project_service_pb2.ListSourcesResponse]  # type: ignore[assignment]
     """Lists the sources of a project, by name."""
+    UpdateSource: _aio.UnaryUnaryMultiCallable[_project_service_pb2.UpdateSourceRequest, _project_pb2.Source]  # type: ignore[assignment]
+    """Points a source at another origin of its kind: another upload, or another URL or revision of git. Takes effect with
+    the next index run, which keeps what is the same.
+    """
     DeleteSource: _aio.UnaryUnaryMultiCallable[_project_service_pb2.DeleteSourceRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Removes a source. Its chunks leave the project with the next index run."""
 
@@ -162,6 +170,16 @@ class ProjectServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_project_service_pb2.ListSourcesResponse, _abc.Awaitable[_project_service_pb2.ListSourcesResponse]]:
         """Lists the sources of a project, by name."""
+
+    @_abc_1.abstractmethod
+    def UpdateSource(
+        self,
+        request: _project_service_pb2.UpdateSourceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_project_pb2.Source, _abc.Awaitable[_project_pb2.Source]]:
+        """Points a source at another origin of its kind: another upload, or another URL or revision of git. Takes effect with
+        the next index run, which keeps what is the same.
+        """
 
     @_abc_1.abstractmethod
     def DeleteSource(

@@ -20,22 +20,23 @@ RESERVE_BYTES = 256 << 20
 
 @contextlib.asynccontextmanager
 async def spooled(
-    parts: AsyncIterator[bytes], directory: Path, reserve_bytes: int = RESERVE_BYTES
+    parts: AsyncIterator[bytes], directory: Path, what: str, reserve_bytes: int = RESERVE_BYTES
 ) -> AsyncIterator[BinaryIO]:
     """Write parts to a file without a name, which goes with the block or the process, and give it to read.
 
-    NotReady when ``directory`` can't be written or would have less than ``reserve_bytes`` left.
+    NotReady when ``directory`` can't be written or would have less than ``reserve_bytes`` left; ``what`` is what the
+    parts make, for its words.
     """
     try:
         file = _open(directory)
     except OSError as error:
-        raise _unwritable(error, directory) from error
+        raise _unwritable(error, directory, what) from error
     with file:
         try:
             async for part in parts:
                 await asyncio.to_thread(_append, file, part, reserve_bytes)
         except OSError as error:
-            raise _unwritable(error, directory) from error
+            raise _unwritable(error, directory, what) from error
         file.seek(0)
         yield io.BufferedReader(file)
 
@@ -54,9 +55,9 @@ def _append(file: io.FileIO, part: bytes, reserve_bytes: int) -> None:
         left = left[file.write(left) :]
 
 
-def _unwritable(error: OSError, directory: Path) -> NotReady:
+def _unwritable(error: OSError, directory: Path, what: str) -> NotReady:
     return NotReady(
-        f"The export can't be kept while it is checked: {os.strerror(error.errno or errno.EIO)} in {directory}.",
-        remedy="Nothing has changed. Free space there for the whole file, then import again.",
+        f"The {what} can't be kept while it is checked: {os.strerror(error.errno or errno.EIO)} in {directory}.",
+        remedy="Nothing has changed. Free space there for the whole file, then send it again.",
         reason="LOCAL_DISK_UNWRITABLE",
     )
