@@ -32,6 +32,8 @@ from services.ingest.declaring import Declarations
 from services.ingest.embedder import Embedder
 from services.ingest.evidence import EvidenceSink
 from services.ingest.extracting import Extracting
+from services.ingest.git.checkouts import Checkouts, GitSettings
+from services.ingest.git.tree import Limits
 from services.ingest.housekeeping import Housekeeper
 from services.ingest.observing import Observer
 from services.ingest.opening import Opener
@@ -45,6 +47,8 @@ from services.ingest.sidecars import SidecarBuilder
 from services.ingest.stages.context import EmbedSettings, Workshop
 from services.ingest.sweeping import Sweeper
 from services.ingest.uploads import UploadLimits, Uploads
+
+_MAX_COMMIT_FILES = 1_000_000
 
 
 async def main() -> None:
@@ -77,6 +81,19 @@ async def main() -> None:
             # With headers, and with what is left out.
             max_stream_bytes=2 * settings.upload_max_unpacked_bytes,
         )
+        checkouts = Checkouts(
+            GitSettings(
+                hosts=tuple(host.strip() for host in settings.git_hosts.split(",") if host.strip()),
+                mirrors=settings.local_dir / "git",
+                configuration=settings.git_config_file,
+                timeout_s=settings.git_timeout_s,
+                limits=Limits(
+                    max_file_bytes=pipeline.discovery.max_file_bytes,
+                    max_total_bytes=settings.upload_max_unpacked_bytes,
+                    max_files=_MAX_COMMIT_FILES,
+                ),
+            )
+        )
         uploads = Uploads(
             database,
             settings.sidecar_dir,
@@ -92,7 +109,7 @@ async def main() -> None:
             pipeline=pipeline,
             data_dir=settings.data_dir,
             declarations=Declarations(settings.wheels_dir),
-            opener=Opener(distributions=distributions, uploads=unpacked_uploads),
+            opener=Opener(checkouts, distributions=distributions, uploads=unpacked_uploads),
             uploads=uploads,
             unpacked_dir=unpacked,
             embed=EmbedSettings(settings.embed_batch_texts, settings.embed_concurrency),
@@ -115,6 +132,7 @@ async def main() -> None:
             notifications,
             data_dir=settings.data_dir,
             wheels_dir=settings.wheels_dir,
+            checkouts=checkouts,
             default_model=settings.default_model,
         )
         observer = Observer(database, pipeline, settings.data_dir)

@@ -14,7 +14,7 @@ from services.core.errors import InvalidArgument
 from services.core.grpc import as_status
 from services.core.names import operation_name, project_name, source_name, upload_name
 from services.ingest import service as use_cases
-from services.ingest.projects import ARCHIVE, WHEEL, Degradation, Observation, Project, Source
+from services.ingest.projects import ARCHIVE, GIT, WHEEL, Degradation, Observation, Project, Source
 from services.ingest.reports import RunReport
 from services.ingest.service import MethodStatus, Status
 from services.ingest.store.operations import Operation
@@ -92,6 +92,9 @@ def source_message(project: str, source: Source, file_names: Mapping[str, str]) 
     elif source.kind == ARCHIVE:
         message.archive.upload = upload_name(project, source.location)
         message.archive.file_name = file_names.get(source.location, "")
+    elif source.kind == GIT:
+        message.git.url, message.git.revision = source.location, source.revision
+        message.git.commit = source.indexed.digest.hex() if source.indexed else ""
     else:
         message.folder.path = source.location
     return message

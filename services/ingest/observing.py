@@ -13,7 +13,7 @@ from services.core.errors import InvalidArgument, NotFound, PermissionDenied
 from services.ingest import changes
 from services.ingest.changes import Hint, LiveFile
 from services.ingest.pipeline import Pipeline
-from services.ingest.projects import ARCHIVE, WHEEL, Generation, Observation, Project, Source
+from services.ingest.projects import ARCHIVE, GIT, WHEEL, Generation, Observation, Project, Source
 from services.ingest.store import hints, projects
 
 
@@ -53,6 +53,10 @@ class Observer:
                     reasons += _compare_distribution(source, files, seen)
                 elif source.kind == ARCHIVE:
                     reasons += _compare_upload(source, files, seen)
+                elif source.kind == GIT:
+                    # What a server has is not asked here: runs do that.
+                    seen.unchanged += len(files)
+                    reasons += [] if source.indexed else [f"{source.name} was not indexed yet"]
                 else:
                     reasons += await asyncio.to_thread(self._compare_folder, source, files, hinted, seen)
             except (NotFound, InvalidArgument, PermissionDenied) as error:
@@ -88,7 +92,7 @@ def _compare_distribution(source: Source, live: dict[str, LiveFile], seen: Compa
         stat = source.root.stat()
     except OSError as error:
         return [f"source {source.name}: {os.fspath(source.root)}: {error.strerror}"]
-    before = source.archive
+    before = source.indexed
     if before is None or (before.size_bytes, before.mtime_ns) != (stat.st_size, stat.st_mtime_ns):
         return [f"{source.root.name} is new or was replaced"]
     seen.unchanged += len(live)
@@ -96,7 +100,7 @@ def _compare_distribution(source: Source, live: dict[str, LiveFile], seen: Compa
 
 
 def _compare_upload(source: Source, live: dict[str, LiveFile], seen: Comparison) -> list[str]:
-    if source.archive is None or source.archive.sha256.hex() != source.location:
+    if source.indexed is None or source.indexed.digest.hex() != source.location:
         return [f"another archive was sent for {source.name}"]
     seen.unchanged += len(live)
     return []

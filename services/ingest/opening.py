@@ -6,15 +6,17 @@ commit of a repository.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from services.core.errors import NotFound
 from services.ingest.archives.unpacking import Archive, ArchiveLimits, sha256_of, unpack
 from services.ingest.dependencies.archives import distribution_archive
-from services.ingest.projects import ARCHIVE, FOLDER, ArchiveState, Source
+from services.ingest.git.checkouts import Checkouts
+from services.ingest.projects import ARCHIVE, FOLDER, GIT, Indexed, Source
 from services.ingest.skips import Skipped
 
 
@@ -23,8 +25,9 @@ class Opened:
     """``root`` is None when the source is an archive as it was indexed. ``skipped`` is what unpacking left out."""
 
     root: Path | None
-    archive: ArchiveState | None = None
+    indexed: Indexed | None = None
     skipped: Sequence[Skipped] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +41,43 @@ class Opening:
     scratch: Path
     renew: bool
     verify: bool
+    # Called while something is waited for; raises to stop it.
+    on_wait: Callable[[], Awaitable[None]]
 
 
 class Opener:
     """Makes the files of sources readable. Raises what the readers of archives raise."""
 
-    def __init__(self, *, distributions: ArchiveLimits, uploads: ArchiveLimits) -> None:
+    def __init__(self, checkouts: Checkouts, *, distributions: ArchiveLimits, uploads: ArchiveLimits) -> None:
+        self._checkouts = checkouts
         self._distributions = distributions
         self._uploads = uploads
 
-    def open(self, source: Source, upload: Archive | None, how: Opening) -> Opened:
+    async def open(self, source: Source, upload: Archive | None, how: Opening) -> Opened:
         """Open a source; ``upload`` is the archive of one that was sent."""
         if source.kind == FOLDER:
             return Opened(source.root)
+        if source.kind == GIT:
+            return await self._commit(source, how)
         if source.kind == ARCHIVE:
             assert upload is not None
-            return self._upload(source, upload, how)
-        return self._distribution(source, how)
+            return await asyncio.to_thread(self._upload, source, upload, how)
+        return await asyncio.to_thread(self._distribution, source, how)
+
+    async def _commit(self, source: Source, how: Opening) -> Opened:
+        root = await asyncio.to_thread(_emptied, source, how)
+        known = source.indexed.digest.hex() if source.indexed else ""
+        done = await self._checkouts.check_out(
+            source.id,
+            source.location,
+            source.revision,
+            root,
+            known_commit=known,
+            renew=how.renew,
+            on_wait=how.on_wait,
+        )
+        now = Indexed(bytes.fromhex(done.commit))
+        return Opened(None if done.is_known else root, now, done.skipped, done.warnings)
 
     def _distribution(self, source: Source, how: Opening) -> Opened:
         try:
@@ -65,33 +88,33 @@ class Opener:
                 remedy="Put it back, or delete the source.",
                 reason="ARCHIVE_NOT_FOUND",
             ) from error
-        before = source.archive
+        before = source.indexed
         hinted = before is not None and (before.size_bytes, before.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
         if before is not None and hinted and not how.renew and not how.verify:
             return Opened(None, before)
-        archive = ArchiveState(sha256_of(source.root, source.root.name), stat.st_size, stat.st_mtime_ns)
-        if before is not None and before.sha256 == archive.sha256 and not how.renew:
-            return Opened(None, archive)
+        now = Indexed(sha256_of(source.root, source.root.name), stat.st_size, stat.st_mtime_ns)
+        if before is not None and before.digest == now.digest and not how.renew:
+            return Opened(None, now)
         root = _emptied(source, how)
-        return Opened(root, archive, unpack(distribution_archive(source.root), root, self._distributions).skipped)
+        return Opened(root, now, unpack(distribution_archive(source.root), root, self._distributions).skipped)
 
     def _upload(self, source: Source, upload: Archive, how: Opening) -> Opened:
-        archive = ArchiveState(bytes.fromhex(source.location), 0, 0)
-        if source.archive is not None and source.archive.sha256 == archive.sha256 and not how.renew:
-            return Opened(None, archive)
+        now = Indexed(bytes.fromhex(source.location))
+        if source.indexed == now and not how.renew:
+            return Opened(None, now)
         root = _emptied(source, how)
         skipped = unpack(upload, root, self._uploads).skipped
-        return _without_top(root, skipped, archive)
+        return _without_top(root, skipped, now)
 
 
-def _without_top(root: Path, skipped: Sequence[Skipped], archive: ArchiveState) -> Opened:
+def _without_top(root: Path, skipped: Sequence[Skipped], now: Indexed) -> Opened:
     """Make paths relative to the one folder that holds everything, if there is one: its name may tell a version."""
     children = list(root.iterdir())
     if len(children) != 1 or not children[0].is_dir():
-        return Opened(root, archive, skipped)
+        return Opened(root, now, skipped)
     top = f"{children[0].name}/"
     inner = [replace(one, path=one.path.removeprefix(top)) for one in skipped if one.path != top]
-    return Opened(children[0], archive, inner)
+    return Opened(children[0], now, inner)
 
 
 def _emptied(source: Source, how: Opening) -> Path:

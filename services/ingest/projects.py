@@ -46,12 +46,15 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveState:
-    """An archive as it was when it was last indexed. Size and time are the hint that saves hashing it."""
+class Indexed:
+    """What of a source that is no folder was last indexed: the SHA-256 of its archive, or the id of its commit.
 
-    sha256: bytes
-    size_bytes: int
-    mtime_ns: int
+    Size and time are those of a wheel or sdist: the hint that saves hashing it.
+    """
+
+    digest: bytes
+    size_bytes: int = 0
+    mtime_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,12 @@ class Source:
     managed: bool = False
     # What its live chunks were made with.
     indexed_tier: Tier = Tier.FULL
-    archive: ArchiveState | None = None
+    indexed: Indexed | None = None
     revision: str = ""
-    # Of git: the commit that was last indexed, in hex.
-    commit: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.kind, self.location, self.revision)
 
     @property
     def is_own(self) -> bool:

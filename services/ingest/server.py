@@ -133,11 +133,14 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
             project, source = await self._service.create_wheel_source(*where, request.source.wheel.file)
         elif origin == "archive":
             project, source = await self._service.create_archive_source(*where, request.source.archive.upload)
+        elif origin == "git":
+            git = request.source.git
+            project, source = await self._service.create_git_source(*where, git.url, git.revision)
         else:
             raise InvalidArgument(
-                f"A source of a {origin} is not available in this release." if origin else "The source has no origin.",
-                remedy="Give it a folder that the ingest service can read, an upload or a file of the wheel directory.",
-                reason="ORIGIN_NOT_AVAILABLE",
+                "The source has no origin.",
+                remedy="Give it a folder, a git repository, an upload or a file of the wheel directory.",
+                reason="ORIGIN_MISSING",
             )
         return await self._message(project.name, source, context)
 
@@ -146,14 +149,16 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
     ) -> project_pb2.Source:
         project, source_id = parse_source(request.source.name)
         kind = request.source.WhichOneof("origin")
-        unknown = set(request.update_mask.paths) - {kind}
-        if kind != "archive" or unknown:
+        if kind not in ("archive", "git") or set(request.update_mask.paths) - {kind}:
             raise InvalidArgument(
-                "Only another archive can be given to a source.",
-                remedy="Set archive.upload, and leave the mask empty or name archive.",
+                "Only another archive or git origin can be given to a source.",
+                remedy="Set archive or git, and leave the mask empty or name that field.",
                 reason="ORIGIN_NOT_REPLACEABLE",
             )
-        origin = upload_origin(project, request.source.archive.upload)
+        if kind == "archive":
+            origin = upload_origin(project, request.source.archive.upload)
+        else:
+            origin = await self._service.git_origin(request.source.git.url, request.source.git.revision)
         source = await self._service.update_source(project, await self._visible(context), source_id, origin)
         return await self._message(project, source, context)
 

@@ -20,6 +20,8 @@ from services.core.notifications import Notifications
 from services.core.sidecars import SidecarFile, Volume
 from services.ingest.dependencies.wheels import find
 from services.ingest.embedder import Embedder
+from services.ingest.git.checkouts import Checkouts
+from services.ingest.git.locations import check_revision
 from services.ingest.projects import (
     ARCHIVE,
     DECISIONS,
@@ -84,6 +86,7 @@ class IngestService:
         *,
         data_dir: Path | None,
         wheels_dir: Path | None,
+        checkouts: Checkouts,
         default_model: str,
     ) -> None:
         self._database = database
@@ -92,6 +95,7 @@ class IngestService:
         self._notifications = notifications
         self._data_dir = data_dir
         self._wheels_dir = wheels_dir
+        self._checkouts = checkouts
         self._default_model = default_model
 
     async def create_project(self, project_id: str, wanted: ProjectChanges) -> Project:
@@ -165,6 +169,17 @@ class IngestService:
     ) -> tuple[Project, Source]:
         """Add an archive that was sent, by its resource name."""
         return await self._create_source(project, visible, source_id, package, upload_origin(project, upload))
+
+    async def create_git_source(
+        self, project: str, visible: Visible, source_id: str, package: str, url: str, revision: str
+    ) -> tuple[Project, Source]:
+        """Add a repository, by its URL or path. Whether it can be fetched, the next run tells."""
+        return await self._create_source(project, visible, source_id, package, await self.git_origin(url, revision))
+
+    async def git_origin(self, url: str, revision: str) -> Origin:
+        """Return the origin that URL and revision stand for; raises as ``locate`` and ``check_revision``."""
+        location = await asyncio.to_thread(self._checkouts.locate, url)
+        return Origin(GIT, location.url, check_revision(revision))
 
     async def update_source(self, project: str, visible: Visible, source_id: str, origin: Origin) -> Source:
         """Give a source another origin of its kind."""

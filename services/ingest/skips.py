@@ -20,6 +20,8 @@ class SkipReason(StrEnum):
     LINK_OUTSIDE = "link_outside"
     LINK_BROKEN = "link_broken"
     SPECIAL = "special"  # socket, fifo, device
+    SUBMODULE = "submodule"  # another repository, that this one only names
+    LFS_POINTER = "lfs_pointer"  # stands for a file that is kept elsewhere
     TOO_LARGE = "too_large"
     TOO_DEEP = "too_deep"
     NAME_NOT_UTF8 = "name_not_utf8"

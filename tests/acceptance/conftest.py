@@ -14,7 +14,8 @@ from tests.support.appliance import Appliance, running_appliance
 
 @pytest.fixture(scope="session")
 def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
-    with running_appliance(tmp_path_factory.mktemp("appliance") / "home") as running:
+    settings = {"UNDERCROFT_GIT_HOSTS": "127.0.0.1"}
+    with running_appliance(tmp_path_factory.mktemp("appliance") / "home", settings) as running:
         yield running
 
 

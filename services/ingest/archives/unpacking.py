@@ -103,7 +103,7 @@ def unpack(archive: Archive, into: Path, limits: ArchiveLimits) -> Unpacked:
     ``NotReady`` if it cannot be written to.
     """
     with opened(archive.path, archive.name) as stream:
-        return _read(stream, archive, _Folder(_emptied(into)), limits)
+        return _read(stream, archive, FolderSink(_emptied(into)), limits)
 
 
 def check(stream: BinaryIO, archive: Archive, limits: ArchiveLimits) -> Unpacked:
@@ -197,7 +197,7 @@ class _Nowhere:
             pass
 
 
-class _Folder:
+class FolderSink:
     """Writes members below a folder that is its own."""
 
     def __init__(self, root: Path) -> None:
@@ -240,6 +240,16 @@ class _Folder:
             os.utime(descriptor, ns=(MTIME_NS, MTIME_NS))
         except OSError as error:
             raise _unwritable(self._root, error) from error
+
+
+def name_obstacle(names: Names) -> tuple[SkipReason, str] | None:
+    """Say why a file of this name can't be stored, or None."""
+    path = "/".join(names)
+    if printable(names) != path:
+        return SkipReason.NAME_NOT_UTF8, "the name is not valid UTF-8"
+    if len(path.encode()) > MAX_PATH_BYTES or any(len(name.encode()) > _MAX_NAME_BYTES for name in names):
+        return SkipReason.NAME_TOO_LONG, _LONG_NAME
+    return None
 
 
 @dataclass(slots=True)
@@ -296,11 +306,8 @@ class _Unpacking:
         return None if why is None else Skipped(printable(names), *why)
 
     def obstacle(self, names: Names, member: Member) -> tuple[SkipReason, str] | None:
-        path = "/".join(names)
-        if printable(names) != path:
-            return SkipReason.NAME_NOT_UTF8, "the name is not valid UTF-8"
-        if len(path.encode()) > MAX_PATH_BYTES or any(len(name.encode()) > _MAX_NAME_BYTES for name in names):
-            return SkipReason.NAME_TOO_LONG, _LONG_NAME
+        if why := name_obstacle(names):
+            return why
         if member.kind in _NOT_WRITTEN:
             return _NOT_WRITTEN[member.kind]
         if member.size_bytes > self.limits.max_file_bytes:

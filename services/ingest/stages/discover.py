@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied
+from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied, Unavailable
 from services.ingest import changes
 from services.ingest.opening import Opening
-from services.ingest.projects import WHEEL, Source
+from services.ingest.projects import GIT, WHEEL, Source
 from services.ingest.reports import RunReport, Stage
 from services.ingest.skips import Skipped, SkipReason
 from services.ingest.stages.context import RunContext
@@ -44,11 +44,17 @@ class DiscoverStage:
             known = await hints.read_hints(connection, source.id)
             skipped_before = await projects.skipped_of(connection, source.id)
             upload = await self._run.shop.uploads.find(connection, source)
-        root, archive = source.root, source.archive
+        root, indexed = source.root, source.indexed
         try:
-            how = Opening(self._run.scratch, renew=scope.renews(source), verify=scope.options.verify)
-            opened = await asyncio.to_thread(self._run.shop.opener.open, source, upload, how)
-            archive = opened.archive
+            how = Opening(
+                self._run.scratch,
+                renew=scope.renews(source),
+                verify=scope.options.verify,
+                on_wait=self._run.progress,
+            )
+            opened = await self._run.shop.opener.open(source, upload, how)
+            self._run.report.warnings += opened.warnings
+            indexed = opened.indexed
             if opened.root is None:
                 compared = changes.untouched(
                     live, known, [Skipped(path, SkipReason(reason), detail) for path, reason, detail in skipped_before]
@@ -56,8 +62,8 @@ class DiscoverStage:
             else:
                 root = opened.root
                 discovery = self._run.shop.pipeline.discovery
-                if source.kind == WHEEL:
-                    # What a package ships is its content, whatever its .gitignore says of a checkout.
+                if source.kind in (WHEEL, GIT):
+                    # What a package ships or a commit has is its content, whatever its .gitignore says of a checkout.
                     discovery = replace(discovery, honour_gitignore=False)
                 compared = await asyncio.to_thread(
                     changes.compare,
@@ -69,14 +75,14 @@ class DiscoverStage:
                     lambda path: scope.options.verify or scope.must_extract(source, path),
                 )
                 compared.skipped += opened.skipped
-        except (NotFound, NotReady, InvalidArgument, PermissionDenied, DataLoss) as error:
+        except (NotFound, NotReady, Unavailable, InvalidArgument, PermissionDenied, DataLoss) as error:
             # An unmounted folder must not empty the project, nor keep its other sources from being indexed.
             self._run.unlisted[source.name] = error
             self._run.report.warnings.append(
                 f"source {source.name} can't be read, what is indexed of it stays: {error.message} {error.remedy}"
             )
             compared = changes.untouched(live, known, [Skipped("./", SkipReason.UNREADABLE, error.message)])
-        return SourceState(source, root, scope.project.tier(source), archive, live, known, skipped_before, compared)
+        return SourceState(source, root, scope.project.tier(source), indexed, live, known, skipped_before, compared)
 
 
 def count_files(report: RunReport, found: Mapping[int, SourceState]) -> None:

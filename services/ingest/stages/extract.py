@@ -59,7 +59,7 @@ class ExtractStage:
                     count_files(self._run.report, found)
                     await self._run.progress()
                 count_files(self._run.report, found)
-                if state.archive is not None and state.changes.vanished:
+                if state.indexed is not None and state.changes.vanished:
                     raise Unavailable(
                         f"Files that {source.name} was unpacked into have vanished.", remedy="Index again."
                     )

@@ -166,7 +166,11 @@ class PublishStage:
         if edited:
             reasons.append(f"{edited} files were edited while the project was being indexed")
         now = await projects.get_project_by_id(connection, scope.project.id)
-        if now is None or now.settings != scope.project.settings or present != {one.id for one in scope.sources}:
+        if (
+            now is None
+            or now.settings != scope.project.settings
+            or present != {one.id: one.origin for one in scope.sources}
+        ):
             reasons.append("its sources or settings were changed while it was being indexed")
         if self._run.is_clear:
             reasons.append(_CLEARED)
@@ -186,6 +190,6 @@ class PublishStage:
             await projects.replace_skipped(connection, source.id, skipped)
         if source.kind == FOLDER and (seen.hints or state.gone):
             await hints.write_hints(connection, source.id, seen.hints, sorted(state.gone))
-        is_new = (state.tier, state.archive) != (source.indexed_tier, source.archive)
+        is_new = (state.tier, state.indexed) != (source.indexed_tier, source.indexed)
         if is_new and source.name not in self._run.unlisted and not seen.kept:
-            await projects.record_source(connection, source.id, state.tier, state.archive)
+            await projects.record_source(connection, source.id, state.tier, state.indexed)

@@ -18,7 +18,7 @@ from services.ingest.embedder import EmbeddingModel
 from services.ingest.evidence import EVIDENCE_LANGUAGES
 from services.ingest.extraction import EXTRACTION_VERSION, language_of
 from services.ingest.fingerprint import pipeline_hash
-from services.ingest.projects import DECISIONS, DENSE, ArchiveState, Generation, Project, Source
+from services.ingest.projects import DECISIONS, DENSE, Generation, Indexed, Project, Source
 from services.ingest.stages.context import RunContext
 from services.ingest.store import projects, staging
 from services.ingest.store.staging import StagedFiles
@@ -90,7 +90,8 @@ class SourceState:
     source: Source
     root: Path
     tier: Tier
-    archive: ArchiveState | None
+    # What it is now, as far as it is an archive or a commit.
+    indexed: Indexed | None
     live: Mapping[str, LiveFile]
     hints: Mapping[str, Hint]
     # (path, reason, detail) of what the run before skipped, by path.

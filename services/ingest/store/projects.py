@@ -14,7 +14,7 @@ from services.core.authorization import Visible, no_such_project
 from services.core.db import Connection
 from services.core.errors import Conflict, NotFound
 from services.ingest.keys import MAX_PATH_BYTES, fitted
-from services.ingest.projects import WHEEL, ArchiveState, Degradation, Generation, Observation, Origin, Project, Source
+from services.ingest.projects import WHEEL, Degradation, Generation, Indexed, Observation, Origin, Project, Source
 from services.ingest.tiers import Tier, TierRule
 
 _PROJECT = """
@@ -25,8 +25,7 @@ FROM projects p LEFT JOIN generations g ON g.project_id = p.id AND g.number = p.
 _VISIBLE = "(%(visible)s::bigint[] IS NULL OR p.id = ANY(%(visible)s))"
 _SOURCE = """
 SELECT id, project_id, name, package, origin_kind AS kind, origin_location AS location, created_at, managed,
-       indexed_tier, archive_sha256, archive_size_bytes, archive_mtime_ns, origin_revision AS revision,
-       indexed_commit AS commit
+       indexed_tier, indexed_digest, indexed_size_bytes, indexed_mtime_ns, origin_revision AS revision
 FROM sources
 """
 
@@ -150,33 +149,40 @@ async def put_dependency(connection: Connection, project_id: int, package: str, 
         INSERT INTO sources (project_id, name, package, origin_kind, origin_location, managed)
         VALUES (%(project)s, %(package)s, %(package)s, %(kind)s, %(location)s, true)
         -- Another file may have the size and time of the one before: it is to be hashed.
-        ON CONFLICT (project_id, name) DO UPDATE SET origin_location = excluded.origin_location, archive_size_bytes = -1
+        ON CONFLICT (project_id, name) DO UPDATE SET origin_location = excluded.origin_location, indexed_size_bytes = -1
         WHERE sources.managed AND sources.origin_location <> excluded.origin_location
         """,
         {"project": project_id, "package": package, "kind": WHEEL, "location": location},
     )
 
 
-async def hold_sources(connection: Connection, project_id: int) -> set[int]:
-    """Return the ids of a project's sources; none of them is removed for the rest of the transaction."""
+async def hold_sources(connection: Connection, project_id: int) -> dict[int, Origin]:
+    """Return the origins of a project's sources by id; none of them is removed for the rest of the transaction."""
     cursor = await connection.execute(
-        "SELECT id FROM sources WHERE project_id = %s ORDER BY id FOR KEY SHARE", (project_id,)
+        """
+        SELECT id, origin_kind, origin_location, origin_revision FROM sources
+        WHERE project_id = %s ORDER BY id FOR KEY SHARE
+        """,
+        (project_id,),
     )
-    return {row["id"] for row in await cursor.fetchall()}
+    return {
+        row["id"]: Origin(row["origin_kind"], row["origin_location"], row["origin_revision"])
+        for row in await cursor.fetchall()
+    }
 
 
-async def record_source(connection: Connection, source_id: int, tier: Tier, archive: ArchiveState | None) -> None:
-    """Remember what a source was indexed with, and as which archive."""
+async def record_source(connection: Connection, source_id: int, tier: Tier, indexed: Indexed | None) -> None:
+    """Remember what a source was indexed with, and as which archive or commit."""
     await connection.execute(
         """
         UPDATE sources
-        SET indexed_tier = %s, archive_sha256 = %s, archive_size_bytes = %s, archive_mtime_ns = %s WHERE id = %s
+        SET indexed_tier = %s, indexed_digest = %s, indexed_size_bytes = %s, indexed_mtime_ns = %s WHERE id = %s
         """,
         (
             tier.value,
-            archive.sha256 if archive else None,
-            archive.size_bytes if archive else None,
-            archive.mtime_ns if archive else None,
+            indexed.digest if indexed else None,
+            indexed.size_bytes if indexed else None,
+            indexed.mtime_ns if indexed else None,
             source_id,
         ),
     )
@@ -193,11 +199,10 @@ async def get_source(connection: Connection, project_id: int, name: str) -> Sour
 
 
 def _source(row: Mapping[str, Any]) -> Source:
-    plain = {name: value for name, value in row.items() if not name.startswith("archive_")}
-    archive = None
-    if row["archive_sha256"] is not None:
-        archive = ArchiveState(bytes(row["archive_sha256"]), row["archive_size_bytes"], row["archive_mtime_ns"])
-    return Source(**{**plain, "indexed_tier": Tier(row["indexed_tier"]), "archive": archive})
+    digest, size, mtime = (row[f"indexed_{name}"] for name in ("digest", "size_bytes", "mtime_ns"))
+    plain = {name: value for name, value in row.items() if not name.startswith("indexed_")}
+    indexed = None if digest is None else Indexed(bytes(digest), size, mtime)
+    return Source(**plain, indexed_tier=Tier(row["indexed_tier"]), indexed=indexed)
 
 
 async def list_sources(

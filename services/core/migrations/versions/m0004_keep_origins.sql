@@ -9,9 +9,12 @@ CREATE TABLE uploads (
     PRIMARY KEY (project_id, sha256)
 );
 
--- Of git: the branch, tag or commit that is wanted (empty: the default branch), and the commit that was last indexed.
+-- Of git: the branch, tag or commit that is wanted; empty for the default branch.
 ALTER TABLE sources ADD COLUMN origin_revision text COLLATE "C" NOT NULL DEFAULT '';
-ALTER TABLE sources ADD COLUMN indexed_commit text COLLATE "C" NOT NULL DEFAULT '';
+-- What was last indexed: the SHA-256 of an archive, with its size and time then, or the id of a commit. NULL for folders.
+ALTER TABLE sources RENAME COLUMN archive_sha256 TO indexed_digest;
+ALTER TABLE sources RENAME COLUMN archive_size_bytes TO indexed_size_bytes;
+ALTER TABLE sources RENAME COLUMN archive_mtime_ns TO indexed_mtime_ns;
 -- Two sources may be two branches of one repository.
 ALTER TABLE sources DROP CONSTRAINT sources_project_id_origin_kind_origin_location_key;
 ALTER TABLE sources ADD CONSTRAINT sources_project_id_origin_key

@@ -1,0 +1,153 @@
+"""The service's side of the helper: a job is given to a new process, and that is killed when the run is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.core import errors
+from services.core.errors import NotReady, Unavailable, UndercroftError
+from services.ingest.git.jobs import CheckedOut, Failure, Job, decode_answer, encode_job
+from services.ingest.git.locations import Location, LocationKind, locate
+from services.ingest.git.tree import Limits
+
+_START = "from services.ingest.git.worker import main; main()"
+_INHERITED = ("PATH", "LANG", "SSL_CERT_FILE", "SSH_AUTH_SOCK", "TMPDIR")
+_POLL_S = 0.5
+_FIRST_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class GitSettings:
+    """``hosts`` may be reached; ``mirrors`` is local disk for what has to be fetched."""
+
+    hosts: tuple[str, ...]
+    mirrors: Path
+    configuration: Path | None
+    timeout_s: float
+    limits: Limits
+
+
+class Checkouts:
+    """Brings files of repositories to where a run can read them."""
+
+    def __init__(self, settings: GitSettings) -> None:
+        self._settings = settings
+
+    def locate(self, url: str) -> Location:
+        """Tell what a URL or path is; raises as ``locations.locate``."""
+        return locate(url, self._settings.hosts)
+
+    async def check_out(
+        self,
+        source_id: int,
+        url: str,
+        revision: str,
+        into: Path,
+        *,
+        known_commit: str,
+        renew: bool,
+        on_wait: Callable[[], Awaitable[None]],
+    ) -> CheckedOut:
+        """Write the files of a commit into an empty folder, unless it is the known one.
+
+        ``on_wait`` is called while git works, and raises to stop it. Raises our errors; Unavailable when it takes too
+        long.
+        """
+        location = await asyncio.to_thread(self.locate, url)
+        mirror = self._settings.mirrors / str(source_id)
+        limits = self._settings.limits
+        job = Job(
+            kind=location.kind,
+            url=location.url,
+            revision=revision,
+            known_commit=known_commit,
+            renew=renew,
+            mirror=str(mirror),
+            into=str(into),
+            configuration=str(self._settings.configuration or ""),
+            max_file_bytes=limits.max_file_bytes,
+            max_total_bytes=limits.max_total_bytes,
+            max_files=limits.max_files,
+        )
+        try:
+            return await self._run(job, on_wait)
+        finally:
+            if location.kind is LocationKind.BUNDLE:
+                # It is fetched whole each time: nothing of it is worth keeping.
+                await asyncio.to_thread(shutil.rmtree, mirror, ignore_errors=True)
+
+    async def _run(self, job: Job, on_wait: Callable[[], Awaitable[None]]) -> CheckedOut:
+        with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as said:
+            told.write(encode_job(job))
+            told.seek(0)
+            process = await asyncio.to_thread(_start, told.fileno(), said.fileno())
+            try:
+                await self._wait(process, job, on_wait)
+            finally:
+                await asyncio.to_thread(_kill, process)
+            said.seek(0)
+            try:
+                answer = decode_answer(said.read())
+            except (ValueError, TypeError, KeyError) as error:
+                raise NotReady(
+                    f"The helper that runs git ended with status {process.returncode} and no answer.",
+                    remedy="Index again; if it stays so, see the log of the ingest service.",
+                    reason="GIT_HELPER_DIED",
+                ) from error
+        if answer.failed is not None:
+            raise _error(answer.failed)
+        assert answer.done is not None
+        return answer.done
+
+    async def _wait(self, process: subprocess.Popen[bytes], job: Job, on_wait: Callable[[], Awaitable[None]]) -> None:
+        end = time.monotonic() + self._settings.timeout_s
+        poll_s = _FIRST_POLL_S
+        while process.poll() is None:
+            if time.monotonic() > end:
+                raise Unavailable(
+                    f"git did not bring {job.url} within {self._settings.timeout_s:.0f} s.",
+                    remedy="Check the server, or raise UNDERCROFT_GIT_TIMEOUT_S; what is indexed stays.",
+                    reason="GIT_TIMEOUT",
+                )
+            await asyncio.sleep(poll_s)
+            if poll_s >= _POLL_S:
+                await on_wait()
+            poll_s = min(poll_s * 1.5, _POLL_S)
+
+
+def _start(told: int, said: int) -> subprocess.Popen[bytes]:
+    # CPython starts it by vfork: no handler of a library that hooks into fork runs.
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _START],
+        stdin=told,
+        stdout=said,
+        env={**environment, "PYTHONPATH": path},
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the helper and what git has started; all of it is in a process group of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _error(failure: Failure) -> UndercroftError:
+    kind = getattr(errors, failure.kind, UndercroftError)
+    made: UndercroftError = kind(failure.message, remedy=failure.remedy, reason=failure.reason)
+    return made

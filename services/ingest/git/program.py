@@ -1,0 +1,135 @@
+"""The git program, run with no configuration but ours, no prompt, no hook, and no protocol that was not asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from services.core.errors import InvalidArgument, NotFound, NotReady, Unavailable
+
+_MAX_CAUSE_CHARS = 300
+_FETCHING: Final = "https:http:ssh:git:file"
+# What git says when a repository or ref is not there, and when a server is not.
+_ABSENT = ("couldn't find remote ref", "not found", "does not appear to be a git repository", "unknown revision")
+_UNREACHABLE = (
+    "could not resolve host",
+    "couldn't connect",
+    "failed to connect",
+    "connection refused",
+    "connection timed out",
+    "timed out",
+    "network is unreachable",
+    "unable to connect",
+    "no route to host",
+    "the remote end hung up",
+    "early eof",
+)
+
+
+class Git:
+    """One repository to read, or to fetch into. ``trusted`` are the folders whose owner may be another user."""
+
+    def __init__(self, directory: Path, scratch: Path, trusted: Sequence[str], configuration: str) -> None:
+        program = shutil.which("git")
+        if program is None:
+            raise NotReady(
+                "The ingest service has no git program.",
+                remedy="Install git where the service runs, or send an archive of the files instead.",
+                reason="GIT_NOT_INSTALLED",
+            )
+        self._program = program
+        self.directory = directory
+        settings = scratch / "gitconfig"
+        lines = ["[core]", "\thooksPath = /dev/null", '[protocol "ext"]', "\tallow = never", "[safe]"]
+        lines += [f"\tdirectory = {_quoted(folder)}" for folder in trusted]
+        if configuration:
+            lines += ["[include]", f"\tpath = {_quoted(configuration)}"]
+        settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(scratch),
+            "LC_ALL": "C",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": str(settings),
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ASKPASS": "/bin/false",
+            "SSH_ASKPASS": "/bin/false",
+            "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+        }
+        if "SSL_CERT_FILE" in os.environ:
+            self._environment["GIT_SSL_CAINFO"] = os.environ["SSL_CERT_FILE"]
+
+    def read(self, *arguments: str) -> bytes:
+        """Run a command that reads the repository; it can fetch nothing, a partial clone's missing objects neither."""
+        return self._run(["--git-dir", str(self.directory), *arguments], protocols="")
+
+    def fetch(self, *arguments: str) -> bytes:
+        """Run a command that may reach the repository that it names."""
+        return self._run(["--git-dir", str(self.directory), *arguments], protocols=_FETCHING)
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a command that reads the repository and talks over its pipes."""
+        return subprocess.Popen(
+            [self._program, "--git-dir", str(self.directory), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**self._environment, "GIT_ALLOW_PROTOCOL": ""},
+            cwd="/",
+        )
+
+    def _run(self, arguments: Sequence[str], *, protocols: str) -> bytes:
+        done = subprocess.run(
+            [self._program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={**self._environment, "GIT_ALLOW_PROTOCOL": protocols},
+            cwd="/",
+            check=False,
+        )
+        if done.returncode:
+            raise GitFailed(done.stderr.decode("utf-8", "replace"))
+        return done.stdout
+
+
+class GitFailed(Exception):
+    """A git command ended with an error; the message is what it said."""
+
+    def __init__(self, said: str) -> None:
+        lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("hint:")]
+        self.cause = " ".join(lines)[-_MAX_CAUSE_CHARS:] or "it said nothing"
+        super().__init__(self.cause)
+
+
+def explained(error: GitFailed, what: str) -> Exception:
+    """Return what a failure of git means to a caller."""
+    said = error.cause.lower()
+    if any(mark in said for mark in _UNREACHABLE):
+        return Unavailable(
+            f"{what} can't be reached: {error.cause}",
+            remedy="Check the server and the network policy, then index again; what is indexed stays.",
+            reason="GIT_UNREACHABLE",
+        )
+    if any(mark in said for mark in _ABSENT):
+        return NotFound(
+            f"{what} is not there: {error.cause}",
+            remedy="Check URL and revision, and the rights of the service's git credentials.",
+            reason="GIT_NOT_FOUND",
+        )
+    return InvalidArgument(
+        f"git can't read {what}: {error.cause}",
+        remedy="Check the repository with `git fsck`, and the service's git credentials.",
+        reason="GIT_FAILED",
+    )
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'

@@ -1,0 +1,156 @@
+"""The files of a commit: listed by ``ls-tree``, read by ``cat-file --batch``, so as they were committed.
+
+No filter runs: line ends, ``ident`` and LFS are as the blobs have them. A member is written or skipped with its reason.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from services.ingest.archives.names import Names, exclusion, printable
+from services.ingest.archives.unpacking import FolderSink, name_obstacle
+from services.ingest.git.program import Git, GitFailed
+from services.ingest.skips import Skipped, SkipReason
+
+_BLOCK_BYTES = 1 << 18
+_LINK, _SUBMODULE = "120000", "160000"
+_LFS_MARK: Final = b"version https://git-lfs.github.com/spec/"
+# A pointer is smaller than this.
+_LFS_MAX_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the files of a commit may come to. A file over the first is skipped; beyond the others the rest is."""
+
+    max_file_bytes: int
+    max_total_bytes: int
+    max_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    mode: str
+    blob: str
+    size_bytes: int  # 0 for what is no blob
+    names: Names
+
+
+class TreeExport:
+    """Writes the files of one commit below a folder. ``files`` and ``skipped`` tell what became of them."""
+
+    def __init__(self, git: Git, into: Path, limits: Limits) -> None:
+        self._git = git
+        self._sink = FolderSink(into)
+        self._limits = limits
+        self.files = 0
+        self.size_bytes = 0
+        self.skipped: dict[Skipped, None] = {}  # a folder once, whatever lies in it
+
+    def write(self, commit: str) -> None:
+        """Write the files; GitFailed when the repository does not have all of them."""
+        wanted: list[_Entry] = []
+        for entry in self._entries(commit):
+            skipped = exclusion(entry.names) or self._obstacle(entry)
+            if skipped is None:
+                wanted.append(entry)
+                self.size_bytes += entry.size_bytes
+            else:
+                self.skipped[skipped] = None
+        if wanted:
+            self._copy(wanted)
+
+    def _entries(self, commit: str) -> Iterator[_Entry]:
+        listed = self._git.read("ls-tree", "-r", "-z", "-l", "--full-tree", commit)
+        for line in listed.split(b"\0"):
+            if not line:
+                continue
+            head, _, path = line.partition(b"\t")
+            mode, _, blob, size = head.decode("ascii").split()
+            names = tuple(path.decode("utf-8", "surrogateescape").split("/"))
+            yield _Entry(mode, blob, 0 if size == "-" else int(size), names)
+
+    def _obstacle(self, entry: _Entry) -> Skipped | None:
+        why = self._why(entry)
+        return None if why is None else Skipped(printable(entry.names), *why)
+
+    def _why(self, entry: _Entry) -> tuple[SkipReason, str] | None:
+        limits = self._limits
+        if entry.mode == _SUBMODULE:
+            return SkipReason.SUBMODULE, f"a submodule at {entry.blob[:12]}: add its repository as a source of its own"
+        if entry.mode == _LINK:
+            return SkipReason.LINK, "a link; links of repositories are not made"
+        if why := name_obstacle(entry.names):
+            return why
+        if entry.size_bytes > limits.max_file_bytes:
+            return SkipReason.TOO_LARGE, f"{entry.size_bytes:,} bytes, the cap is {limits.max_file_bytes:,}"
+        if self.size_bytes + entry.size_bytes > limits.max_total_bytes:
+            return SkipReason.TOO_LARGE, f"all files together are capped at {limits.max_total_bytes:,} bytes"
+        return None
+
+    def _copy(self, wanted: list[_Entry]) -> None:
+        process = self._git.start("cat-file", "--batch")
+        assert process.stdin is not None
+        stream = cast("BinaryIO", process.stdout)
+        try:
+            for entry in wanted[: self._limits.max_files]:
+                process.stdin.write(f"{entry.blob}\n".encode())
+                process.stdin.flush()
+                self._take(entry, stream)
+            for entry in wanted[self._limits.max_files :]:
+                detail = f"more than {self._limits.max_files:,} files: this one is left out"
+                self.skipped[Skipped(printable(entry.names), SkipReason.TOO_LARGE, detail)] = None
+        except BrokenPipeError as error:
+            raise GitFailed("cat-file ended early") from error
+        finally:
+            _end(process)
+
+    def _take(self, entry: _Entry, stream: BinaryIO) -> None:
+        header = stream.readline().split()
+        if len(header) != 3 or header[1] != b"blob" or int(header[2]) != entry.size_bytes:
+            raise GitFailed(f"object {entry.blob} of {printable(entry.names)} is missing or damaged")
+        first = stream.read(min(entry.size_bytes, _LFS_MAX_BYTES))
+        is_pointer = entry.size_bytes <= _LFS_MAX_BYTES and first.startswith(_LFS_MARK)
+        blocks = _blocks(stream, first, entry.size_bytes)
+        if is_pointer:
+            detail = "a pointer of Git LFS; the file itself is not in the repository"
+            self.skipped[Skipped(printable(entry.names), SkipReason.LFS_POINTER, detail)] = None
+        else:
+            self._write(entry, blocks)
+        for _ in blocks:
+            pass
+        stream.read(1)
+
+    def _write(self, entry: _Entry, blocks: Iterator[bytes]) -> None:
+        try:
+            self._sink.write("/".join(entry.names), blocks)
+        except (FileExistsError, NotADirectoryError):
+            # Names that differ in a git tree may be one on a file system that folds case.
+            detail = "another file has this name here"
+            self.skipped[Skipped(printable(entry.names), SkipReason.EXCLUDED, detail)] = None
+        else:
+            self.files += 1
+
+
+def _blocks(stream: BinaryIO, first: bytes, size_bytes: int) -> Iterator[bytes]:
+    yield first
+    left = size_bytes - len(first)
+    while left:
+        block = stream.read(min(left, _BLOCK_BYTES))
+        if not block:
+            raise GitFailed("cat-file ended early")
+        left -= len(block)
+        yield block
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.kill()
+    process.stdout.close()
+    process.wait()

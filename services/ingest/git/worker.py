@@ -1,0 +1,168 @@
+"""The helper that runs git: one job on its standard input, one answer on its standard output.
+
+It is a process of its own because git must not be started from one that holds channels, and so that all of it, git
+and what git starts, can be killed at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from services.core.errors import NotFound, UndercroftError
+from services.ingest.git.jobs import Answer, CheckedOut, Failure, Job, decode_job, encode_answer
+from services.ingest.git.locations import LocationKind
+from services.ingest.git.program import Git, GitFailed, explained
+from services.ingest.git.tree import Limits, TreeExport
+
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_FETCHED = "refs/undercroft/fetched"
+
+
+def check_out(job: Job) -> CheckedOut:
+    """Do a job. Raises our errors; GitFailed for what git says beside them."""
+    with tempfile.TemporaryDirectory(prefix="undercroft-git-") as scratch:
+        is_mounted = job.kind == LocationKind.REPOSITORY
+        directory = _git_directory(Path(job.url)) if is_mounted else Path(job.mirror)
+        git = Git(directory, Path(scratch), _trusted(job, directory), job.configuration)
+        warnings: list[str] = []
+        if is_mounted:
+            commit = _resolved(git, job.revision)
+            if (directory / "shallow").exists():
+                warnings.append(f"{job.url} is a shallow clone: its history is incomplete")
+        else:
+            # What a server has may be known without fetching it.
+            commit = _advertised(git, job)
+            if commit != job.known_commit or job.renew:
+                commit = _fetched(git, job, commit)
+        if commit == job.known_commit and not job.renew:
+            return CheckedOut(commit, is_known=True, warnings=tuple(warnings))
+        export = TreeExport(git, Path(job.into), Limits(job.max_file_bytes, job.max_total_bytes, job.max_files))
+        export.write(commit)
+        return CheckedOut(commit, False, export.files, tuple(export.skipped), tuple(warnings))
+
+
+def _git_directory(path: Path) -> Path:
+    return path / ".git" if (path / ".git").exists() else path
+
+
+def _trusted(job: Job, directory: Path) -> list[str]:
+    """Return the folders that git may read although another user owns them: those of the mount, and no others."""
+    if job.kind == LocationKind.URL:
+        return []
+    return [job.url, str(directory)]
+
+
+def _resolved(git: Git, revision: str) -> str:
+    """Return the commit that a name stands for in a repository: a branch before a tag before an id."""
+    names = (
+        [f"refs/heads/{revision}", f"refs/tags/{revision}", f"refs/remotes/origin/{revision}"] if revision else ["HEAD"]
+    )
+    if _COMMIT.fullmatch(revision):
+        names.append(revision)
+    for name in names:
+        try:
+            return (
+                git.read("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").decode().strip()
+            )
+        except GitFailed:
+            continue
+    raise _no_revision(revision)
+
+
+def _advertised(git: Git, job: Job) -> str:
+    """Return the commit of a name as a server or bundle tells it; an id that is asked for by itself."""
+    _ensure_mirror(git)
+    lines = git.fetch("ls-remote", "--end-of-options", job.url).decode("utf-8", "replace").splitlines()
+    refs = {name: oid for oid, _, name in (line.partition("\t") for line in lines)}
+    if not job.revision:
+        wanted = ["HEAD"]
+    else:
+        tag = f"refs/tags/{job.revision}"
+        # An annotated tag is followed by the commit that it marks.
+        wanted = [f"refs/heads/{job.revision}", f"{tag}^{{}}", tag]
+    for name in wanted:
+        if name in refs:
+            return refs[name]
+    if _COMMIT.fullmatch(job.revision):
+        return job.revision
+    if not job.revision and refs:
+        # A bundle of one branch has no HEAD.
+        heads = sorted({oid for name, oid in refs.items() if name.startswith("refs/heads/")})
+        if len(heads) == 1:
+            return heads[0]
+    raise _no_revision(job.revision)
+
+
+def _fetched(git: Git, job: Job, commit: str) -> str:
+    """Bring a commit into the mirror, without its history where the server can leave that out."""
+    names = [f"refs/heads/{job.revision}", f"refs/tags/{job.revision}"] if job.revision else ["HEAD"]
+    shallow = ["--depth=1"] if job.kind == LocationKind.URL else []
+    plain = ["fetch", "--quiet", "--force", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+    tries = [[*plain, *shallow, job.url, f"{what}:{_FETCHED}"] for what in (commit, *names)]
+    # A server may give an old commit only with the branch that it is on.
+    tries.append(
+        [*plain, *(["--unshallow"] if (git.directory / "shallow").exists() else []), job.url, "+refs/*:refs/all/*"]
+    )
+    failure: GitFailed | None = None
+    for arguments in tries:
+        try:
+            git.fetch(*arguments)
+            return git.read("rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}").decode().strip()
+        except GitFailed as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def _ensure_mirror(git: Git) -> None:
+    if not (git.directory / "HEAD").exists():
+        git.directory.mkdir(parents=True, exist_ok=True)
+        git.read("init", "--quiet", "--bare", "--template=")
+
+
+def _no_revision(revision: str) -> NotFound:
+    what = f"no branch, tag or commit {revision!r}" if revision else "no default branch"
+    return NotFound(
+        f"The repository has {what}.",
+        remedy="Name one that it has, with `--revision`." if revision else "Name a branch with `--revision`.",
+        reason="GIT_REVISION_NOT_FOUND",
+    )
+
+
+def answer(job: Job) -> Answer:
+    """Do a job and put what happened into words."""
+    try:
+        try:
+            return Answer(done=check_out(job))
+        except GitFailed as failure:
+            raise explained(failure, job.url) from failure
+    except UndercroftError as error:
+        return Answer(failed=Failure(type(error).__name__, error.message, error.remedy, error.reason))
+
+
+def _end_with(parent: int) -> None:
+    """Kill git and this process once the service that started it is gone."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.killpg(0, signal.SIGKILL)
+
+
+def main() -> None:
+    """Serve one job."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    source = os.fdopen(os.dup(0), "rb")
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sink.write(encode_answer(answer(decode_job(source.read()))))
+    sink.flush()
+
+
+if __name__ == "__main__":
+    sys.exit("started by the service, not by hand")

@@ -1,0 +1,374 @@
+"""Repositories as sources: a commit's files, by a git program that is kept from everything but them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from google.longrunning import operations_pb2
+from undercroft.client import explain
+from undercroft.ingest.v1 import index_service_pb2, project_pb2, project_service_pb2
+
+from tests.support.appliance import Appliance
+from tests.support.waiting import until
+
+_ENVIRONMENT = {
+    **{
+        f"GIT_{who}_{what}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", "A"), ("EMAIL", "a@b"))
+    },
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "PATH": os.environ["PATH"],
+    "HOME": "/nonexistent",
+}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], env=_ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+class Repository:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        git(folder, "init", "--quiet", "-b", "main")
+
+    def commit(self, files: dict[str, str], message: str = "change") -> str:
+        for path, text in files.items():
+            target = self.folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        git(self.folder, "add", "--all", "--force")
+        git(self.folder, "commit", "--quiet", "-m", message)
+        return git(self.folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "shop")
+    made.commit(
+        {
+            "src/shop/__init__.py": "",
+            "src/shop/cart.py": 'def add_item(cart, item):\n    """Put an item in."""\n    cart.append(item)\n',
+            "README.md": "# Shop\n\nSells umbrellas.\n",
+            ".gitignore": "*.log\n",
+        }
+    )
+    return made
+
+
+def add(
+    appliance: Appliance, project: str, url: Path | str, revision: str = "", source: str = "shop"
+) -> project_pb2.Source:
+    return appliance.client.projects.CreateSource(
+        project_service_pb2.CreateSourceRequest(
+            parent=f"projects/{project}",
+            source_id=source,
+            source=project_pb2.Source(git=project_pb2.GitOrigin(url=str(url), revision=revision)),
+        )
+    )
+
+
+def point(appliance: Appliance, project: str, url: Path | str, revision: str) -> None:
+    appliance.client.projects.UpdateSource(
+        project_service_pb2.UpdateSourceRequest(
+            source=project_pb2.Source(
+                name=f"projects/{project}/sources/shop", git=project_pb2.GitOrigin(url=str(url), revision=revision)
+            )
+        )
+    )
+
+
+def commit_of(appliance: Appliance, project: str) -> str:
+    name = f"projects/{project}/sources/shop"
+    return appliance.client.projects.GetSource(project_service_pb2.GetSourceRequest(name=name)).git.commit
+
+
+def texts(appliance: Appliance, project: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for chunk in appliance.export(project):
+        found[chunk.place.path] = found.get(chunk.place.path, "") + chunk.text
+    return found
+
+
+def skipped(appliance: Appliance, project: str) -> dict[str, str]:
+    request = index_service_pb2.ListSkippedFilesRequest(parent=f"projects/{project}")
+    return {one.path: one.reason for one in appliance.client.index.ListSkippedFiles(request).skipped_files}
+
+
+def bundled(repository: Repository, *refs: str) -> Path:
+    bundle = repository.folder.parent / "shop.bundle"
+    git(repository.folder, "bundle", "create", "--quiet", str(bundle), *(refs or ("--all",)))
+    return bundle
+
+
+def bare(repository: Repository) -> Path:
+    target = repository.folder.parent / "shop.git"
+    git(repository.folder, "clone", "--quiet", "--bare", str(repository.folder), str(target))
+    return target
+
+
+@pytest.mark.parametrize("form", ["work-tree", "bare", "bundle", "bundle-of-a-branch"])
+def test_a_commit_is_indexed_and_the_next_one_renews_what_differs(
+    appliance: Appliance, repository: Repository, form: str
+) -> None:
+    project = f"git-{form}"
+    url = {
+        "work-tree": lambda: repository.folder,
+        "bare": lambda: bare(repository),
+        "bundle": lambda: bundled(repository),
+        "bundle-of-a-branch": lambda: bundled(repository, "main"),
+    }[form]()
+    # What is not committed is not of the commit.
+    (repository.folder / "draft.md").write_text("# Draft\n")
+    appliance.create_project(project, [])
+    add(appliance, project, url)
+    assert appliance.index(project).published
+    assert set(texts(appliance, project)) == {"src/shop/cart.py", "README.md", ".gitignore"}
+    assert appliance.search("add_item", project).hits[0].qualified_name == "shop.cart.add_item"
+    assert commit_of(appliance, project) == git(repository.folder, "rev-parse", "HEAD")
+
+    again = appliance.index(project)
+    assert (again.published, again.files.read, again.embeddings.calls) == (False, 0, 0)
+
+    (repository.folder / "draft.md").unlink()
+    commit = repository.commit({"README.md": "# Shop\n\nSells raincoats.\n", "debug.log": "forced in\n"})
+    if form == "bare":
+        git(repository.folder, "push", "--quiet", str(url), "main")
+    elif form.startswith("bundle"):
+        bundled(repository, *(("main",) if form.endswith("branch") else ()))
+    report = appliance.index(project)
+    assert (report.files.new, report.files.changed, report.files.deleted) == (1, 1, 0)
+    assert "raincoats" in texts(appliance, project)["README.md"]
+    assert "forced in" in texts(appliance, project)["debug.log"]
+    assert commit_of(appliance, project) == commit
+
+
+def test_branch_tag_and_commit_are_told_apart(appliance: Appliance, repository: Repository) -> None:
+    first = git(repository.folder, "rev-parse", "HEAD")
+    git(repository.folder, "tag", "-a", "v1", "-m", "one")
+    git(repository.folder, "switch", "--quiet", "-c", "next")
+    repository.commit({"README.md": "# Shop\n\nSells kayaks.\n"})
+    git(repository.folder, "switch", "--quiet", "main")
+    appliance.create_project("revisions", [])
+    add(appliance, "revisions", repository.folder, "next")
+    appliance.index("revisions")
+    assert "kayaks" in texts(appliance, "revisions")["README.md"]
+    for revision in ("v1", first, "main", ""):
+        point(appliance, "revisions", repository.folder, "next")
+        appliance.index("revisions")
+        point(appliance, "revisions", repository.folder, revision)
+        assert appliance.status("revisions").snapshot.stale
+        appliance.index("revisions")
+        assert "umbrellas" in texts(appliance, "revisions")["README.md"], revision
+        assert commit_of(appliance, "revisions") == first
+    # Two branches of one repository are two sources.
+    add(appliance, "revisions", repository.folder, "next", source="shop-next")
+    appliance.index("revisions")
+
+
+def test_what_a_repository_only_names_is_listed(appliance: Appliance, repository: Repository) -> None:
+    lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 123456\n"
+    repository.commit({"model.txt": lfs})
+    (repository.folder / "passwd.md").symlink_to("/etc/passwd")
+    git(repository.folder, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendor/other")
+    git(repository.folder, "add", "passwd.md")
+    git(repository.folder, "commit", "--quiet", "-m", "named")
+    appliance.create_project("named", [])
+    add(appliance, "named", repository.folder)
+    appliance.index("named")
+    assert skipped(appliance, "named") == {
+        "model.txt": "lfs_pointer",
+        "passwd.md": "link",
+        "vendor/other": "submodule",
+    }
+
+
+def test_bytes_are_those_of_the_commit(appliance: Appliance, repository: Repository) -> None:
+    """Attributes ask for other line ends, keywords and filters, and for files to be left out of archives."""
+    repository.commit(
+        {
+            ".gitattributes": "*.md text eol=crlf ident\n*.txt export-ignore filter=evil\nREADME.md export-subst\n",
+            "README.md": "# Shop $Id$ $Format:%H$\n",
+            "kept.txt": "kept\n",
+        }
+    )
+    git(repository.folder, "config", "filter.evil.smudge", "touch /tmp/undercroft-evil")
+    appliance.create_project("raw", [])
+    add(appliance, "raw", repository.folder)
+    appliance.index("raw")
+    found = texts(appliance, "raw")
+    assert found["README.md"] == "# Shop $Id$ $Format:%H$"
+    assert found["kept.txt"] == "kept"
+    assert not Path("/tmp/undercroft-evil").exists()
+
+
+def test_a_shallow_clone_says_that_it_is_one(appliance: Appliance, repository: Repository) -> None:
+    repository.commit({"NEWS.md": "# News\n"})
+    clone = repository.folder.parent / "shallow"
+    git(repository.folder, "clone", "--quiet", "--depth=1", f"file://{repository.folder}", str(clone))
+    appliance.create_project("shallow", [])
+    add(appliance, "shallow", clone)
+    report = appliance.index("shallow")
+    assert any("shallow" in one for one in report.warnings)
+    assert "NEWS.md" in texts(appliance, "shallow")
+
+
+def test_a_repository_of_another_user_is_read(appliance: Appliance, repository: Repository) -> None:
+    if os.getuid():
+        pytest.skip("only root can give a folder away")
+    for path in [repository.folder, *repository.folder.rglob("*")]:
+        os.lchown(path, 12345, 12345)
+    appliance.create_project("foreign-owner", [])
+    add(appliance, "foreign-owner", repository.folder)
+    assert appliance.index("foreign-owner").published
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "reason"),
+    [
+        ("https://git.example/team/repo.git", "PERMISSION_DENIED", "GIT_HOST_NOT_CONFIGURED"),
+        ("ssh://git@git.example/repo.git", "PERMISSION_DENIED", "GIT_HOST_NOT_CONFIGURED"),
+        ("https://user:secret@git.example/repo.git", "INVALID_ARGUMENT", "GIT_URL_INVALID"),
+        ("git@git.example:team/repo.git", "INVALID_ARGUMENT", "GIT_URL_INVALID"),
+        ("ext::sh -c touch% /tmp/undercroft-evil", "INVALID_ARGUMENT", "GIT_URL_INVALID"),
+        ("--upload-pack=touch /tmp/undercroft-evil", "INVALID_ARGUMENT", "GIT_URL_INVALID"),
+        ("file:///etc", "INVALID_ARGUMENT", "GIT_URL_INVALID"),
+        ("relative/path", "INVALID_ARGUMENT", "GIT_URL_INVALID"),
+        ("", "INVALID_ARGUMENT", "GIT_URL_INVALID"),
+        ("/etc", "NOT_FOUND", "GIT_REPOSITORY_NOT_FOUND"),
+        ("/etc/passwd", "NOT_FOUND", "GIT_REPOSITORY_NOT_FOUND"),
+        ("/nowhere/at/all", "NOT_FOUND", "NOT_FOUND"),
+    ],
+)
+def test_what_is_no_repository_within_reach_is_refused_at_once(
+    appliance: Appliance, url: str, code: str, reason: str
+) -> None:
+    project = f"refused-{abs(hash(url)) % 10**9}"
+    appliance.create_project(project, [])
+    with pytest.raises(grpc.RpcError) as refused:
+        add(appliance, project, url)
+    problem = explain(refused.value)
+    assert (problem.code, problem.reason) == (code, reason)
+    assert problem.remedy
+    assert not Path("/tmp/undercroft-evil").exists()
+
+
+@pytest.mark.parametrize("revision", ["--output=/tmp/undercroft-evil", "a..b", "main~1", "a b", "x@{1}", "-x", "a\nb"])
+def test_a_revision_is_a_name_and_nothing_else(appliance: Appliance, repository: Repository, revision: str) -> None:
+    project = f"revision-{abs(hash(revision)) % 10**9}"
+    appliance.create_project(project, [])
+    with pytest.raises(grpc.RpcError) as refused:
+        add(appliance, project, repository.folder, revision)
+    assert explain(refused.value).reason == "GIT_REVISION_INVALID"
+
+
+def test_a_repository_that_fails_keeps_what_is_indexed(appliance: Appliance, repository: Repository) -> None:
+    appliance.create_project("failing", [])
+    add(appliance, "failing", repository.folder, "main")
+    appliance.index("failing")
+    repository.commit({"NEWS.md": "# News\n"})
+    for blob in (repository.folder / ".git" / "objects").rglob("*"):
+        # Every object of the new commit and the old ones is damaged.
+        if blob.is_file() and len(blob.name) == 38:
+            blob.chmod(0o644)
+            blob.write_bytes(b"damaged")
+    with pytest.raises(AssertionError, match="GIT_|git|no branch"):
+        appliance.index("failing")
+    assert "umbrellas" in texts(appliance, "failing")["README.md"]
+
+
+def test_a_missing_revision_is_told(appliance: Appliance, repository: Repository) -> None:
+    appliance.create_project("absent", [])
+    add(appliance, "absent", repository.folder, "no-such-branch")
+    with pytest.raises(AssertionError, match="no-such-branch"):
+        appliance.index("absent")
+
+
+@pytest.fixture
+def daemon(repository: Repository) -> Iterator[str]:
+    """A git server on this machine with the repository, as a URL."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    base = bare(repository).parent
+    process = subprocess.Popen(
+        ["git", "daemon", "--export-all", "--listen=127.0.0.1", f"--port={port}", f"--base-path={base}", str(base)],
+        env=_ENVIRONMENT,
+        start_new_session=True,
+    )
+    until(lambda: _answers(port))
+    yield f"git://127.0.0.1:{port}/shop.git"
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_server_is_fetched_from(appliance: Appliance, repository: Repository, daemon: str) -> None:
+    first = git(repository.folder, "rev-parse", "HEAD")
+    appliance.create_project("served", [])
+    add(appliance, "served", daemon)
+    assert appliance.index("served").published
+    assert "umbrellas" in texts(appliance, "served")["README.md"]
+    again = appliance.index("served")
+    assert (again.published, again.files.read) == (False, 0)
+    repository.commit({"README.md": "# Shop\n\nSells kayaks.\n"})
+    git(repository.folder, "push", "--quiet", "--force", str(repository.folder.parent / "shop.git"), "main")
+    assert appliance.index("served").files.changed == 1
+    # An old commit, which is of no branch's end.
+    point(appliance, "served", daemon, first)
+    appliance.index("served")
+    assert "umbrellas" in texts(appliance, "served")["README.md"]
+
+
+def test_a_server_that_says_nothing_holds_no_run_that_is_cancelled(appliance: Appliance) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        appliance.create_project("silent", [])
+        add(appliance, "silent", f"git://127.0.0.1:{server.getsockname()[1]}/x.git")
+        operation = appliance.start_index("silent")
+        until(lambda: _git_processes(appliance))
+        appliance.client.operations.CancelOperation(operations_pb2.CancelOperationRequest(name=operation))
+        request = operations_pb2.WaitOperationRequest(name=operation)
+        ended = appliance.client.operations.WaitOperation(request, timeout=20)
+        assert ended.done
+        assert ended.error.code == grpc.StatusCode.CANCELLED.value[0]
+        until(lambda: not _git_processes(appliance))
+
+
+def test_a_service_that_is_killed_leaves_no_git_behind(appliance: Appliance) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        appliance.create_project("orphaned", [])
+        add(appliance, "orphaned", f"git://127.0.0.1:{server.getsockname()[1]}/x.git")
+        operation = appliance.start_index("orphaned")
+        until(lambda: _git_processes(appliance))
+        left = _git_processes(appliance)
+        appliance.kill("ingest")
+        until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in left))
+        appliance.wait_ready("ingest")
+        until(lambda: _git_processes(appliance))
+        appliance.client.operations.CancelOperation(operations_pb2.CancelOperationRequest(name=operation))
+        appliance.client.operations.WaitOperation(operations_pb2.WaitOperationRequest(name=operation), timeout=20)
+
+
+def _git_processes(appliance: Appliance) -> list[psutil.Process]:
+    ingest = psutil.Process(appliance.pid("ingest"))
+    return [one for one in ingest.children(recursive=True) if one.name() in ("git", "git-remote-git")]
