@@ -47,6 +47,7 @@ from services.ingest.sidecars import SidecarBuilder
 from services.ingest.stages.context import EmbedSettings, Workshop
 from services.ingest.sweeping import Sweeper
 from services.ingest.uploads import UploadLimits, Uploads
+from services.ingest.watching import Watcher
 
 _MAX_COMMIT_FILES = 1_000_000
 
@@ -149,6 +150,7 @@ async def main() -> None:
         )
         await stack.enter_async_context(runner.running())
         await stack.enter_async_context(housekeeper.running())
+        await stack.enter_async_context(Watcher(database, notifications, settings.data_dir).running())
         cache = EmbeddingCache(
             database,
             settings.local_dir / "imports",

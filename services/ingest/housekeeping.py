@@ -22,6 +22,10 @@ log = structlog.get_logger(__name__)
 
 # Looking for what is unused takes seconds for each 100,000 vectors.
 _PRUNE_INTERVAL_S = 3600.0
+# A third of the shortest interval that a project may have.
+_SYNC_LOOK_S = 3.0
+# Finished runs of a project that are kept.
+_KEPT_RUNS = 200
 
 
 class Housekeeper:
@@ -51,12 +55,13 @@ class Housekeeper:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keep house while the block runs."""
-        task = asyncio.create_task(self._keep())
+        tasks = [asyncio.create_task(self._keep()), asyncio.create_task(self._sync())]
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep(self) -> None:
         # Searches that meet a damaged sidecar ask for its repair at once; this finds damage before any search does.
@@ -69,6 +74,7 @@ class Housekeeper:
             await self._attempt("uploads", self._uploads.collect(self._orphan_grace_s))
             if time.monotonic() >= prune_at:
                 await self._attempt("prune", self._prune())
+                await self._attempt("runs", self._forget_runs())
                 prune_at = time.monotonic() + min(_PRUNE_INTERVAL_S, self._cache_retention_s / 10)
             await asyncio.sleep(min(self._interval_s, self._verify_interval_s or self._interval_s))
 
@@ -82,11 +88,28 @@ class Housekeeper:
             # The next round may go well; what failed is in the log.
             log.exception("housekeeping failed", what=what)
 
+    async def _sync(self) -> None:
+        """Queue a run for each project whose own interval is over."""
+        while True:
+            await self._attempt("sync", self._queue_syncs())
+            await asyncio.sleep(_SYNC_LOOK_S)
+
+    async def _queue_syncs(self) -> None:
+        async with self._database.transaction() as connection:
+            for project_id in await projects.due_for_sync(connection):
+                await operations.enqueue(connection, project_id, {})
+
     async def _queue_verifies(self) -> None:
         """Queue a run with verify for each project whose files were not all read for an interval."""
         async with self._database.transaction() as connection:
             for project_id in await projects.due_for_verify(connection, self._verify_interval_s):
                 await operations.enqueue(connection, project_id, {"verify": True})
+
+    async def _forget_runs(self) -> None:
+        async with self._database.transaction() as connection:
+            forgotten = await operations.forget(connection, _KEPT_RUNS)
+        if forgotten:
+            log.info("old runs forgotten", runs=forgotten)
 
     async def _prune(self) -> None:
         pruned = await keep_house(self._database, self._cache_retention_s)

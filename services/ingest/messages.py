@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.longrunning import operations_pb2
-from google.protobuf import timestamp_pb2
+from google.protobuf import duration_pb2, timestamp_pb2
 from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import index_run_pb2, project_pb2
 
@@ -52,6 +52,14 @@ def _time(moment: Any) -> timestamp_pb2.Timestamp | None:
     return stamp
 
 
+def _duration(seconds: float) -> duration_pb2.Duration | None:
+    if not seconds:
+        return None
+    duration = duration_pb2.Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration
+
+
 def project_message(project: Project) -> project_pb2.Project:
     return project_pb2.Project(
         name=project_name(project.name),
@@ -62,6 +70,8 @@ def project_message(project: Project) -> project_pb2.Project:
         create_time=_time(project.created_at),
         tiers=[project_pb2.TierRule(package_glob=one.glob, tier=_TIERS[one.tier]) for one in project.tiers],
         index_dependencies=project.index_dependencies,
+        sync_interval=_duration(project.sync_interval_s),
+        watch=project.watch,
     )
 
 

@@ -34,6 +34,8 @@ class Project:
     published_at: datetime | None
     tiers: tuple[TierRule, ...] = ()
     index_dependencies: bool = False
+    sync_interval_s: float = 0.0  # 0: never
+    watch: bool = False
 
     @property
     def settings(self) -> tuple[str, tuple[TierRule, ...], bool]:

@@ -67,6 +67,8 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
             embedding_model=request.project.embedding_model if request.HasField("project") else None,
             tiers=tier_rules(request.project.tiers),
             index_dependencies=request.project.index_dependencies,
+            sync_interval_s=_seconds(request.project),
+            watch=request.project.watch,
         )
         return project_message(await self._service.create_project(request.project_id, wanted))
 
@@ -88,7 +90,7 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
     async def UpdateProject(
         self, request: project_service_pb2.UpdateProjectRequest, context: Context
     ) -> project_pb2.Project:
-        fields = ("display_name", "embedding_model", "tiers", "index_dependencies")
+        fields = ("display_name", "embedding_model", "tiers", "index_dependencies", "sync_interval", "watch")
         wanted = list(request.update_mask.paths) or list(fields)
         if unknown := sorted(set(wanted) - set(fields)):
             raise InvalidArgument(
@@ -100,6 +102,8 @@ class ProjectServicer(project_service_pb2_grpc.ProjectServiceServicer):
             embedding_model=project.embedding_model if "embedding_model" in wanted else None,
             tiers=tier_rules(project.tiers) if "tiers" in wanted else None,
             index_dependencies=project.index_dependencies if "index_dependencies" in wanted else None,
+            sync_interval_s=_seconds(project) if "sync_interval" in wanted else None,
+            watch=project.watch if "watch" in wanted else None,
         )
         visible = await self._visible(context)
         return project_message(
@@ -366,6 +370,11 @@ class OperationsServicer(operations_pb2_grpc.OperationsServicer):  # type: ignor
 
     async def DeleteOperation(self, request: Any, context: Context) -> empty_pb2.Empty:
         raise Unimplemented("Operations are kept with their project.")
+
+
+def _seconds(project: project_pb2.Project) -> float:
+    """Return the sync interval in seconds, 0 for none."""
+    return project.sync_interval.seconds + project.sync_interval.nanos / 1e9
 
 
 def _page_size(asked: int) -> int:

@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -44,6 +44,7 @@ from services.ingest.store.projects import ProjectChanges
 READY, STALE, DEGRADED, BROKEN, ABSENT = "ready", "stale", "degraded", "broken", "absent"
 
 _WATCH_POLL_S = 1.0
+_SHORTEST_INTERVAL_S = 10.0
 _UPLOAD_ID = re.compile(r"[0-9a-f]{64}")
 # Of folders and wheels, the location is what they are.
 _REPLACEABLE = frozenset({ARCHIVE, GIT})
@@ -105,9 +106,7 @@ class IngestService:
         model = self._default_model if wanted.embedding_model is None else wanted.embedding_model
         async with self._database.transaction() as connection:
             made = await projects.create_project(connection, project_id, wanted.display_name or "", check_model(model))
-            await projects.update_project(
-                connection, made.id, ProjectChanges(tiers=wanted.tiers, index_dependencies=wanted.index_dependencies)
-            )
+            await projects.update_project(connection, made.id, replace(wanted, display_name=None, embedding_model=None))
             return await projects.get_project(connection, project_id, Visible())
 
     async def get_project(self, name: str, visible: Visible) -> Project:
@@ -378,6 +377,13 @@ def upload_origin(project: str, name: str) -> Origin:
 def _check_changes(changes: ProjectChanges) -> None:
     check_text(changes.display_name or "", "display name")
     check_model(changes.embedding_model or "")
+    interval_s = changes.sync_interval_s or 0.0
+    if interval_s < 0 or 0 < interval_s < _SHORTEST_INTERVAL_S:
+        raise InvalidArgument(
+            f"A sync interval of {interval_s:g} s is too short.",
+            remedy=f"Give {_SHORTEST_INTERVAL_S:.0f} s or more, or nothing for never.",
+            reason="INVALID_SYNC_INTERVAL",
+        )
     for rule in changes.tiers or ():
         check_text(rule.glob, "glob over packages")
 

@@ -102,6 +102,21 @@ async def enqueue(
     return await get(connection, row["id"])
 
 
+async def forget(connection: Connection, kept: int) -> int:
+    """Remove the oldest finished runs of projects that have more than ``kept``; return how many went."""
+    cursor = await connection.execute(
+        """
+        DELETE FROM operations o USING (
+            SELECT id, row_number() OVER (PARTITION BY project_id ORDER BY id DESC) AS place
+            FROM operations WHERE ended_at IS NOT NULL
+        ) n WHERE n.id = o.id AND n.place > %s
+          AND NOT EXISTS (SELECT FROM generations g WHERE g.run_id = o.id)
+        """,
+        (kept,),
+    )
+    return cursor.rowcount
+
+
 async def get(connection: Connection, operation_id: int) -> Operation:
     cursor = await connection.execute(
         f"SELECT {_COLUMNS} FROM operations o JOIN projects p ON p.id = o.project_id WHERE o.id = %s", (operation_id,)

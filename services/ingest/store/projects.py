@@ -14,12 +14,22 @@ from services.core.authorization import Visible, no_such_project
 from services.core.db import Connection
 from services.core.errors import Conflict, NotFound
 from services.ingest.keys import MAX_PATH_BYTES, fitted
-from services.ingest.projects import WHEEL, Degradation, Generation, Indexed, Observation, Origin, Project, Source
+from services.ingest.projects import (
+    FOLDER,
+    WHEEL,
+    Degradation,
+    Generation,
+    Indexed,
+    Observation,
+    Origin,
+    Project,
+    Source,
+)
 from services.ingest.tiers import Tier, TierRule
 
 _PROJECT = """
 SELECT p.id, p.name, p.display_name, p.embedding_model, p.generation, p.created_at, g.published_at, p.tiers,
-       p.index_dependencies
+       p.index_dependencies, p.sync_interval_s, p.watch
 FROM projects p LEFT JOIN generations g ON g.project_id = p.id AND g.number = p.generation
 """
 _VISIBLE = "(%(visible)s::bigint[] IS NULL OR p.id = ANY(%(visible)s))"
@@ -38,6 +48,8 @@ class ProjectChanges:
     embedding_model: str | None = None
     tiers: Sequence[TierRule] | None = None
     index_dependencies: bool | None = None
+    sync_interval_s: float | None = None
+    watch: bool | None = None
 
 
 async def create_project(connection: Connection, name: str, display_name: str, embedding_model: str) -> Project:
@@ -89,7 +101,8 @@ async def update_project(connection: Connection, project_id: int, changes: Proje
         """
         UPDATE projects SET display_name = coalesce(%s, display_name),
                embedding_model = coalesce(%s, embedding_model), tiers = coalesce(%s::jsonb, tiers),
-               index_dependencies = coalesce(%s, index_dependencies)
+               index_dependencies = coalesce(%s, index_dependencies),
+               sync_interval_s = coalesce(%s, sync_interval_s), watch = coalesce(%s, watch)
         WHERE id = %s
         """,
         (
@@ -97,6 +110,8 @@ async def update_project(connection: Connection, project_id: int, changes: Proje
             changes.embedding_model,
             None if changes.tiers is None else Jsonb([{"glob": r.glob, "tier": r.tier} for r in changes.tiers]),
             changes.index_dependencies,
+            changes.sync_interval_s,
+            changes.watch,
             project_id,
         ),
     )
@@ -346,6 +361,36 @@ async def due_for_verify(connection: Connection, interval_s: float) -> list[int]
         {"interval": interval_s},
     )
     return [row["id"] for row in await cursor.fetchall()]
+
+
+async def due_for_sync(connection: Connection) -> list[int]:
+    """Return the ids of projects that are to be indexed by themselves now, and that have no run to come."""
+    cursor = await connection.execute(
+        """
+        SELECT p.id FROM projects p
+        WHERE p.sync_interval_s > 0 AND EXISTS (SELECT FROM sources s WHERE s.project_id = p.id)
+          AND NOT EXISTS (
+              SELECT FROM operations o WHERE o.project_id = p.id AND (
+                  o.state IN ('queued', 'running') OR o.ended_at > now() - make_interval(secs => p.sync_interval_s)
+              )
+          )
+        ORDER BY p.id FOR UPDATE OF p SKIP LOCKED
+        """
+    )
+    return [row["id"] for row in await cursor.fetchall()]
+
+
+async def watched_folders(connection: Connection) -> dict[int, tuple[str, ...]]:
+    """Return the folders of the projects that are watched, by the ids of these."""
+    cursor = await connection.execute(
+        """
+        SELECT p.id, array_agg(s.origin_location ORDER BY s.origin_location) AS folders
+        FROM projects p JOIN sources s ON s.project_id = p.id
+        WHERE p.watch AND s.origin_kind = %s GROUP BY p.id
+        """,
+        (FOLDER,),
+    )
+    return {row["id"]: tuple(row["folders"]) for row in await cursor.fetchall()}
 
 
 async def list_skipped(

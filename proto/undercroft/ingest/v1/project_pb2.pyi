@@ -5,6 +5,7 @@ Projects and their sources."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -67,6 +68,8 @@ class Project(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     TIERS_FIELD_NUMBER: _builtins.int
     INDEX_DEPENDENCIES_FIELD_NUMBER: _builtins.int
+    SYNC_INTERVAL_FIELD_NUMBER: _builtins.int
+    WATCH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name, projects/{project}. The id is 1 to 63 of a-z, 0-9, '-', '_' and '.', and starts with a letter or digit."""
     display_name: _builtins.str
@@ -78,6 +81,10 @@ class Project(_message.Message):
     index_dependencies: _builtins.bool
     """Whether the Python packages that the sources declare are indexed too, from the wheels and sdists of the wheel
     directory. Nothing of them is imported or run. Takes effect with the next index run.
+    """
+    watch: _builtins.bool
+    """Whether the folders of the project are watched where the ingest service runs: an edit is indexed a moment later.
+    Changes that another machine makes on a network volume are not seen so; sync_interval is for those.
     """
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp:
@@ -93,6 +100,12 @@ class Project(_message.Message):
         the project's own sources are TIER_FULL and dependencies TIER_DOC_PAGES. Takes effect with the next index run.
         """
 
+    @_builtins.property
+    def sync_interval(self) -> _duration_pb2.Duration:
+        """How often the project is indexed by itself, from the end of one run to the next; at least 10 s, and never when 0 or
+        not set.
+        """
+
     def __init__(
         self,
         *,
@@ -104,10 +117,12 @@ class Project(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         tiers: _abc.Iterable[Global___TierRule] | None = ...,
         index_dependencies: _builtins.bool = ...,
+        sync_interval: _duration_pb2.Duration | None = ...,
+        watch: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "publish_time", b"publish_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "publish_time", b"publish_time", "sync_interval", b"sync_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "embedding_model", b"embedding_model", "generation", b"generation", "index_dependencies", b"index_dependencies", "name", b"name", "publish_time", b"publish_time", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "embedding_model", b"embedding_model", "generation", b"generation", "index_dependencies", b"index_dependencies", "name", b"name", "publish_time", b"publish_time", "sync_interval", b"sync_interval", "tiers", b"tiers", "watch", b"watch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,3 +19,7 @@ ALTER TABLE sources RENAME COLUMN archive_mtime_ns TO indexed_mtime_ns;
 ALTER TABLE sources DROP CONSTRAINT sources_project_id_origin_kind_origin_location_key;
 ALTER TABLE sources ADD CONSTRAINT sources_project_id_origin_key
     UNIQUE (project_id, origin_kind, origin_location, origin_revision);
+
+-- How often the project is indexed by itself; 0 for never. Whether an edit in its folders has it indexed.
+ALTER TABLE projects ADD COLUMN sync_interval_s double precision NOT NULL DEFAULT 0;
+ALTER TABLE projects ADD COLUMN watch boolean NOT NULL DEFAULT false;
