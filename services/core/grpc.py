@@ -280,6 +280,12 @@ def error_reason(error: grpc.aio.AioRpcError) -> tuple[str, Mapping[str, str]]:
     return (info.reason, dict(info.metadata)) if _unpack(error, info) else ("", {})
 
 
+def told(error: grpc.aio.AioRpcError) -> tuple[str, str]:
+    """Return message and remedy of a failed call apart; its details have both, for callers that show no more."""
+    remedy = error_reason(error)[1].get("remedy", "")
+    return (error.details() or "").removesuffix(remedy).strip(), remedy
+
+
 def retry_after_s(error: grpc.aio.AioRpcError) -> float | None:
     """Return the seconds that a failed call asks to wait for (RetryInfo); None when it does not say."""
     info = error_details_pb2.RetryInfo()

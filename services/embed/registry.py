@@ -6,6 +6,8 @@ A model's directory may be replaced while the service runs; the next call sees i
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
 import time
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from services.embed.batching import Batcher
 from services.embed.directory import require_model_directory
 from services.embed.manifest import MANIFEST_NAME, RECIPE_NAME, Manifest
 from services.embed.recipe import Recipe
-from services.embed.verify import ProbeResult, VerifiedModel, read_manifest, verify
+from services.embed.verify import ProbeResult, VerifiedModel, check_sizes, read_manifest, verify
 
 log = structlog.get_logger(__name__)
 
@@ -27,6 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _REFUSAL_KEPT_S = 5.0
 
 Signature = tuple[int, int, int]
+FileSignature = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,14 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
+    """Why a model was refused, for as long as its files are the same; ``until`` it is not even tried again."""
+
     error: UndercroftError
+    files: frozenset[FileSignature]
     until: float
+
+    def holds(self, directory: Path) -> bool:
+        return self.files == _files(directory)
 
 
 class Registry:
@@ -120,12 +129,20 @@ class Registry:
 
     def ready(self, model: str) -> LoadedModel | None:
         """Return a model that is in memory and whose directory is still the same; None when it has to be loaded."""
-        name, directory = self.resolve(model)
-        loaded = self._loaded.get(name)
-        if loaded is None or loaded.signature != _signature(directory):
-            return None
-        loaded.used_at = time.monotonic()
+        name, _ = self.resolve(model)
+        loaded = self._current(name)
+        if loaded is not None:
+            loaded.used_at = time.monotonic()
         return loaded
+
+    def _current(self, name: str) -> LoadedModel | None:
+        """Return a model that is in memory, unless its directory is another one by now."""
+        loaded = self._loaded.get(name)
+        return loaded if loaded is not None and loaded.signature == _signature(self.directory / name) else None
+
+    def _refuse(self, name: str, directory: Path, error: UndercroftError) -> None:
+        until = time.monotonic() + _REFUSAL_KEPT_S
+        self._refusals[name] = _Refusal(error=error, files=_files(directory), until=until)
 
     async def get(self, model: str) -> LoadedModel:
         """Return a model that is ready, loading it when it is not, or when its directory was replaced."""
@@ -135,7 +152,7 @@ class Registry:
             if loaded is not None:
                 return loaded
             refusal = self._refusals.get(name)
-            if refusal is not None and time.monotonic() < refusal.until:
+            if refusal is not None and refusal.holds(directory) and time.monotonic() < refusal.until:
                 raise refusal.error
             return await self._load(name, directory)
 
@@ -145,13 +162,15 @@ class Registry:
         try:
             verified = await asyncio.to_thread(verify, directory, threads=1)
         except UndercroftError as error:
+            self._refuse(name, directory, error)
             return self._describe(name, refusal=str(error))
+        self._refusals.pop(name, None)
         return ModelState(
             name=name,
             recipe=verified.recipe,
             manifest=verified.manifest,
             probe=verified.probe,
-            is_loaded=name in self._loaded,
+            is_loaded=self._current(name) is not None,
             refusal="",
         )
 
@@ -181,7 +200,7 @@ class Registry:
         try:
             verified = await asyncio.to_thread(verify, directory, threads=self.threads)
         except UndercroftError as error:
-            self._refusals[name] = _Refusal(error=error, until=time.monotonic() + _REFUSAL_KEPT_S)
+            self._refuse(name, directory, error)
             log.error("model refused", model=name, cause=str(error), reason=error.reason)
             raise
         self._refusals.pop(name, None)
@@ -225,15 +244,19 @@ class Registry:
             await loaded.batcher.close()
 
     def _describe(self, name: str, *, refusal: str = "") -> ModelState:
-        loaded = self._loaded.get(name)
-        if loaded is not None and not refusal:
+        loaded = self._current(name)
+        known = self._refusals.get(name)
+        if not refusal and known is not None and known.holds(self.directory / name):
+            refusal = str(known.error)
+        if loaded is not None:
+            # It serves from memory, whatever has become of its files since.
             return ModelState(
                 name=name,
                 recipe=loaded.recipe,
                 manifest=loaded.verified.manifest,
                 probe=loaded.verified.probe,
                 is_loaded=True,
-                refusal="",
+                refusal=refusal,
             )
         recipe: Recipe | None = None
         manifest: Manifest | None = None
@@ -241,16 +264,24 @@ class Registry:
             directory = require_model_directory(self.directory / name)
             manifest = read_manifest(directory)
             recipe = Recipe.from_json((directory / RECIPE_NAME).read_text(encoding="utf-8"))
+            check_sizes(directory, manifest)
         except UndercroftError as error:
             refusal = refusal or str(error)
         except OSError as error:
             refusal = refusal or f"{RECIPE_NAME} cannot be read: {error}."
-        known = self._refusals.get(name)
-        if not refusal and known is not None and time.monotonic() < known.until:
-            refusal = str(known.error)
-        return ModelState(
-            name=name, recipe=recipe, manifest=manifest, probe=None, is_loaded=loaded is not None, refusal=refusal
-        )
+        return ModelState(name=name, recipe=recipe, manifest=manifest, probe=None, is_loaded=False, refusal=refusal)
+
+
+def _files(directory: Path) -> frozenset[FileSignature]:
+    """Tell the files of a directory from those that take their places, by names, inodes, sizes and times."""
+    found = set()
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+                found.add((path, status.st_ino, status.st_size, status.st_mtime_ns))
+    return frozenset(found)
 
 
 def _signature(directory: Path) -> Signature | None:

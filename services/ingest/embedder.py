@@ -14,7 +14,7 @@ import numpy.typing as npt
 from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
 
 from services.core.errors import NotReady, Unavailable, UndercroftError
-from services.core.grpc import error_reason, open_channel, retry_after_s
+from services.core.grpc import error_reason, open_channel, retry_after_s, told
 
 _INFO_TIMEOUT_S = 10.0
 _EMBED_TIMEOUT_S = 300.0
@@ -62,30 +62,41 @@ class Embedder:
         if self._channel is not None:
             await self._channel.close()
 
+    async def digest(self, name: str, timeout_s: float = _INFO_TIMEOUT_S) -> str:
+        """Return a model's digest without having it loaded; NotReady with the reason when it can't be used."""
+        try:
+            return (await self._find(name, timeout_s)).digest
+        except grpc.aio.AioRpcError as error:
+            raise _unavailable(error) from error
+
     async def model(self, name: str) -> EmbeddingModel:
         """Return a model's identity; NotReady with the reason when it can't be used."""
         try:
-            stub = self._stub()
-            info = await stub.GetInfo(embed_service_pb2.GetInfoRequest(), timeout=_INFO_TIMEOUT_S)
-            found = next((model for model in info.models if model.name == name), None)
-            if found is None:
-                raise NotReady(
-                    f"The embed service has no model {name!r}.",
-                    remedy="Prepare it with `undercroft models prepare`, or give the project another model.",
-                    reason="MODEL_NOT_FOUND",
-                )
-            if found.refusal:
-                raise NotReady(
-                    f"The model {name!r} can't be used: {found.refusal}",
-                    remedy="Prepare it anew with `undercroft models prepare`.",
-                    reason="MODEL_REFUSED",
-                )
-            counted = await stub.CountTokens(
+            found = await self._find(name, _INFO_TIMEOUT_S)
+            counted = await self._stub().CountTokens(
                 embed_service_pb2.CountTokensRequest(model=name, texts=[""]), timeout=_INFO_TIMEOUT_S
             )
         except grpc.aio.AioRpcError as error:
             raise _unavailable(error) from error
         return EmbeddingModel(name, found.digest, found.dimensions, found.max_tokens - counted.token_counts[0])
+
+    async def _find(self, name: str, timeout_s: float) -> embed_pb2.Model:
+        info = await self._stub().GetInfo(embed_service_pb2.GetInfoRequest(), timeout=timeout_s)
+        found = next((model for model in info.models if model.name == name), None)
+        if found is None:
+            raise NotReady(
+                f"The embed service has no model {name!r}.",
+                remedy="Prepare it with `undercroft models prepare`, or give the project another model.",
+                reason="MODEL_NOT_FOUND",
+            )
+        # One in memory serves, whatever has become of its files.
+        if found.refusal and not found.loaded:
+            raise NotReady(
+                f"The model {name!r} can't be used: {found.refusal}",
+                remedy="Prepare it anew with `undercroft models prepare`.",
+                reason="MODEL_REFUSED",
+            )
+        return found
 
     async def embed(self, model: EmbeddingModel, texts: Sequence[str]) -> Embedded:
         """Embed passages, waiting while the service has too much to do."""
@@ -116,9 +127,10 @@ class Embedder:
 
 
 def _unavailable(error: grpc.aio.AioRpcError) -> UndercroftError:
-    reason, metadata = error_reason(error)
+    reason, _ = error_reason(error)
     if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
-        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason or "EMBED_REFUSED")
+        message, remedy = told(error)
+        return NotReady(message, remedy=remedy, reason=reason)
     return Unavailable(
         f"The embed service does not answer ({error.code().name}).",
         remedy="Start it or wait for it; the next index run fills in what is missing.",

@@ -62,6 +62,7 @@ def project_message(project: Project) -> project_pb2.Project:
         create_time=_time(project.created_at),
         tiers=[project_pb2.TierRule(package_glob=one.glob, tier=_TIERS[one.tier]) for one in project.tiers],
         index_dependencies=project.index_dependencies,
+        live_embedding_model=project.live_model,
     )
 
 

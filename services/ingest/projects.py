@@ -30,6 +30,8 @@ class Project:
     published_at: datetime | None
     tiers: tuple[TierRule, ...] = ()
     index_dependencies: bool = False
+    # The model that the live generation was made with.
+    live_model: str = ""
 
     @property
     def settings(self) -> tuple[str, tuple[TierRule, ...], bool]:

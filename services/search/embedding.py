@@ -19,7 +19,7 @@ import grpc.aio
 from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
 
 from services.core.errors import NotReady, Unavailable, UndercroftError
-from services.core.grpc import error_reason, open_channel
+from services.core.grpc import error_reason, open_channel, told
 from services.search import metrics
 from services.search.steps.base import QueryVector
 
@@ -59,9 +59,10 @@ class EmbedClient:
 
 
 def _embed_error(error: grpc.aio.AioRpcError) -> UndercroftError:
-    reason, metadata = error_reason(error)
+    reason, _ = error_reason(error)
     if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
-        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason)
+        message, remedy = told(error)
+        return NotReady(message, remedy=remedy, reason=reason)
     return Unavailable(
         f"The embed service does not answer ({error.code().name}).",
         remedy="Start it or wait for it; the lexical preset needs none.",

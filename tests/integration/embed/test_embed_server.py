@@ -311,6 +311,8 @@ async def test_models_are_checked_unloaded_and_replaced_while_the_server_runs(
             manage = model_service_pb2_grpc.ModelServiceStub(opened)
             broken = await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name="broken"))
             assert "openvino_model_float32.bin is damaged" in broken.refusal
+            get_broken = model_service_pb2.GetModelRequest(name="broken")
+            assert (await manage.GetModel(get_broken)).refusal == broken.refusal
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await embed.Embed(request(["x"], model="broken"))
             assert error_reason(raised.value)[0] == "MODEL_FILE_DAMAGED"
@@ -318,6 +320,20 @@ async def test_models_are_checked_unloaded_and_replaced_while_the_server_runs(
             repaired = await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name="broken"))
             assert repaired.refusal == ""
             assert repaired.probe_cosine > 0.999
+            assert (await manage.GetModel(get_broken)).refusal == ""
+            assert (await embed.Embed(request(["x"], model="broken"))).vectors.count == 1
+
+            # Damage that no size shows is known from the verify that found it, and gone with the files that had it.
+            content = bytearray(weights.read_bytes())
+            content[len(content) // 2] ^= 1
+            weights.unlink()
+            weights.write_bytes(content)
+            assert (await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name="broken"))).refusal
+            state = await manage.GetModel(get_broken)
+            assert state.loaded
+            assert "is damaged" in state.refusal
+            shutil.copyfile(tiny_model.directory / weights.name, weights)
+            assert (await manage.GetModel(get_broken)).refusal == ""
 
             first = await embed.Embed(request(["x"], model="tiny"))
             assert first.model_digest == quantized_model.manifest.digest
@@ -327,6 +343,8 @@ async def test_models_are_checked_unloaded_and_replaced_while_the_server_runs(
 
             (models / "tiny").rename(tmp_path / "old")
             shutil.copytree(tiny_model.directory, models / "tiny")
+            listed = await manage.GetModel(model_service_pb2.GetModelRequest(name="tiny"))
+            assert (listed.digest, listed.loaded) == (tiny_model.manifest.digest, False)
             replaced = await embed.Embed(request(["x"], model="tiny"))
             assert replaced.model_digest == tiny_model.manifest.digest
 

@@ -67,6 +67,7 @@ class Project(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     TIERS_FIELD_NUMBER: _builtins.int
     INDEX_DEPENDENCIES_FIELD_NUMBER: _builtins.int
+    LIVE_EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name, projects/{project}. The id is 1 to 63 of a-z, 0-9, '-', '_' and '.', and starts with a letter or digit."""
     display_name: _builtins.str
@@ -78,6 +79,10 @@ class Project(_message.Message):
     index_dependencies: _builtins.bool
     """Whether the Python packages that the sources declare are indexed too, from the wheels and sdists of the wheel
     directory. Nothing of them is imported or run. Takes effect with the next index run.
+    """
+    live_embedding_model: _builtins.str
+    """The embedding model that the live generation was made with, and that answers; empty before the first publish, and
+    without dense retrieval. Differs from embedding_model until the next index run.
     """
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp:
@@ -104,10 +109,11 @@ class Project(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         tiers: _abc.Iterable[Global___TierRule] | None = ...,
         index_dependencies: _builtins.bool = ...,
+        live_embedding_model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "publish_time", b"publish_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "embedding_model", b"embedding_model", "generation", b"generation", "index_dependencies", b"index_dependencies", "name", b"name", "publish_time", b"publish_time", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "embedding_model", b"embedding_model", "generation", b"generation", "index_dependencies", b"index_dependencies", "live_embedding_model", b"live_embedding_model", "name", b"name", "publish_time", b"publish_time", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
