@@ -96,6 +96,7 @@ def status_details(error: UndercroftError) -> status_pb2.Status:
 
 def _clipped(text: str) -> str:
     """Keep a message that echoes its input within what fits the headers of an answer, which carry it twice."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1] + "…"
 
 

@@ -104,7 +104,7 @@ def read_manifest(directory: Path) -> Manifest:
             remedy="Run `undercroft models prepare` on the model's source directory.",
             reason="MODEL_NOT_PREPARED",
         )
-    return Manifest.from_json(path.read_text(encoding="utf-8"))
+    return Manifest.from_json(path.read_bytes())
 
 
 def check_files(directory: Path, manifest: Manifest) -> Recipe:
@@ -123,7 +123,7 @@ def check_files(directory: Path, manifest: Manifest) -> Recipe:
     check_sizes(directory, manifest)
     refuse_foreign_code(directory)
     _check_contents(directory / RECIPE_NAME, manifest.files[RECIPE_NAME])
-    recipe = Recipe.from_json((directory / RECIPE_NAME).read_text(encoding="utf-8"))
+    recipe = Recipe.from_json((directory / RECIPE_NAME).read_bytes())
     if model_digest(recipe, manifest.graph, manifest.files) != manifest.digest:
         raise DataLoss(
             f"The digest in the manifest of {directory} is not that of its files.",
@@ -177,6 +177,8 @@ def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:
                 f"The model gives {vector.shape[0]} dimensions, its probes have {probe.vector.shape[0]}.",
                 remedy="Prepare the model again.",
             )
+        if not np.isfinite(probe.vector).all() or not probe.vector.any():
+            raise DataLoss("The vector of a probe is no direction.", remedy="Prepare or copy the model again.")
         norm = float(np.linalg.norm(vector))
         if not np.isfinite(norm) or (engine.recipe.normalize and abs(norm - 1.0) > _NORM_TOLERANCE):
             raise DataLoss(
@@ -193,7 +195,7 @@ def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:
     if not cosines:
         raise DataLoss("The manifest holds no probes.", remedy="Prepare the model again.")
     result = ProbeResult(mean_cosine=float(np.mean(cosines)), min_cosine=min(cosines), fingerprint=computed.hexdigest())
-    if result.min_cosine < REFUSED_BELOW_COSINE:
+    if not result.min_cosine >= REFUSED_BELOW_COSINE:
         raise NotReady(
             f"This processor's vectors are too far from those of the machine that prepared the model: "
             f"cosine {result.min_cosine:.4f}, at least {REFUSED_BELOW_COSINE} is needed.",

@@ -114,7 +114,7 @@ class IngestService:
         project = await self.get_project(name, visible)
         if updates.embedding_model and updates.embedding_model != project.embedding_model:
             with contextlib.suppress(Unavailable):
-                await self._embedder.model(updates.embedding_model)
+                await self._embedder.model(updates.embedding_model, is_patient=False)
         async with self._database.transaction() as connection:
             await projects.update_project(connection, project.id, updates)
             after = await projects.get_project(connection, name, visible)

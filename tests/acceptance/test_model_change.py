@@ -247,7 +247,7 @@ def test_a_model_that_is_missing_is_seen_without_a_search(
     borrowed.rename(tmp_path / "away")
     assert (dense().state, "borrowed" in dense().reason) == (common_pb2.METHOD_STATE_DEGRADED, True)
     assert "missing" in listed("models", "list")
-    answer = appliance.search("answer a request", project)
+    answer = appliance.search("answer a request that nobody asked before", project)
     (problem,) = [leg for leg in answer.legs if leg.leg == "dense"]
     assert problem.remedy
     assert problem.remedy not in problem.reason
