@@ -45,10 +45,10 @@ def edit(directory: Path, name: str, **changes: object) -> None:
 def reseal(directory: Path) -> None:
     """Make the manifest agree with the files again, as a forger would."""
     path = directory / "manifest.json"
-    manifest = Manifest.from_json(path.read_text())
+    manifest = Manifest.from_json(path.read_bytes())
     files = {name: describe_file(directory / name) for name in manifest.files}
     try:
-        digest = model_digest(Recipe.from_json((directory / "recipe.json").read_text()), manifest.graph, files)
+        digest = model_digest(Recipe.from_json((directory / "recipe.json").read_bytes()), manifest.graph, files)
     except Exception:
         digest = manifest.digest
     path.write_text(replace(manifest, files=files, digest=digest).to_json())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -20,7 +20,7 @@ from services.cli.connection import connect
 from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, fail, print_json
 from services.core.drift import DRIFTED_BELOW_COSINE
-from services.core.errors import InvalidArgument, UndercroftError
+from services.core.errors import Conflict, InvalidArgument, UndercroftError
 from services.core.names import check_model
 
 if TYPE_CHECKING:
@@ -120,16 +120,21 @@ def prepare_model(
     out.print(f"{name}: {'prepared' if prepared.is_new else 'was prepared already'} in {destination}", markup=False)
     for line in _describe(prepared):
         out.print(f"  {line}", markup=False)
+    out.print(f"  `undercroft models activate {name} -p PROJECT` gives it to a project", markup=False)
 
 
 def _choice(kind: type[Choice], value: str) -> Choice:
     try:
         return kind(value)
     except ValueError as error:
-        raise InvalidArgument(f"{value!r} is none of {', '.join(kind)}.", remedy="Choose one of them.") from error
+        choices = ", ".join(one.replace("_", "-") for one in kind)
+        raise InvalidArgument(f"{value!r} is none of {choices}.", remedy="Choose one of them.") from error
 
 
 def _describe(prepared: PreparedModel) -> Iterator[str]:
+    # As for ``prepare``: this module is imported by machines that cannot prepare.
+    from services.embed.recipe import Quantization
+
     recipe, fidelity, measured = prepared.recipe, prepared.manifest.fidelity, prepared.measured
     cut = f" of {recipe.full_dimensions}" if recipe.full_dimensions else ""
     yield f"{recipe.dimensions}{cut} dimensions, {recipe.max_length_tokens} tokens, {recipe.quantization}"
@@ -137,10 +142,12 @@ def _describe(prepared: PreparedModel) -> Iterator[str]:
         f"against float32: cosine {fidelity.mean_cosine:.4f} mean, {fidelity.min_cosine:.4f} least,"
         f" top-10 overlap {fidelity.top10_overlap:.3f} over {fidelity.texts} texts"
     )
+    yield f"digest {prepared.manifest.digest[:12]}"
     if measured is not None:
+        is_float32 = recipe.quantization is Quantization.FLOAT32
         yield (
-            f"one thread: {measured.texts_per_s:.1f} texts/s, {measured.float32_texts_per_s:.1f} in float32"
-            f" ({measured.texts_per_s / measured.float32_texts_per_s:.1f} times as fast)"
+            f"one thread: {measured.texts_per_s:.1f} texts/s"
+            + ("" if is_float32 else f", {measured.float32_texts_per_s:.1f} in float32")
         )
         if recipe.full_dimensions:
             yield f"cutting the vectors keeps {measured.cut_top10_overlap:.3f} of each text's ten nearest neighbours"
@@ -159,28 +166,38 @@ def install_model(
         place = Home.locate(home)
         place.create()
         name = check_model(name or source.resolve().name)
-        manifest = install(source.resolve(), place.models / name)
+        manifest, is_new = install(source.resolve(), place.models / name)
     except UndercroftError as error:
         fail(error)
-    console().print(f"{name}: installed in {place.models / name}, digest {manifest.digest[:12]}", markup=False)
+    done = "installed" if is_new else "was installed already"
+    console().print(f"{name}: {done} in {place.models / name}, digest {manifest.digest[:12]}", markup=False)
 
 
 @group.command("list")
 def list_models(as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the models of the embed service, and why one can't be used."""
+    """List the models of the embed service, which projects use them, and why one can't be used."""
     with connect(home) as client:
         info = client.embed.GetInfo(embed_service_pb2.GetInfoRequest())
+        projects = client.projects.ListProjects(project_service_pb2.ListProjectsRequest(page_size=1000)).projects
     if as_json:
         print_json(info)
         return
     out = console()
+    used = _users(projects)
     table = Table(box=None, pad_edge=False)
-    for heading in ("model", "dimensions", "tokens", "weights", "digest", "state"):
-        table.add_column(heading)
+    for heading in ("model", "dimensions", "tokens", "weights", "fidelity", "digest", "state", "used by"):
+        table.add_column(heading, overflow="fold")
     for model in info.models:
         size = (str(model.dimensions), str(model.max_tokens))
-        table.add_row(model.name, *size, model.quantization, model.digest[:12], _state(model))
-    out.print(table)
+        fidelity = f"{model.fidelity.mean_cosine:.4f}" if model.HasField("fidelity") else ""
+        users = ", ".join(used.pop(model.name, []))
+        table.add_row(model.name, *size, model.quantization, fidelity, model.digest[:12], _state(model), users)
+    for name, projects_of in sorted(used.items()):
+        table.add_row(name, "", "", "", "", "", "missing", ", ".join(projects_of), style="red")
+    if not info.models and not used:
+        out.print("no models: `undercroft models prepare` makes one, `undercroft models install` takes one in")
+    else:
+        out.print(table)
     out.print(f"{info.engine}, {info.threads} threads, {info.processor}", style="dim", markup=False)
 
 
@@ -196,7 +213,8 @@ def verify_model(name: NameArgument, as_json: JsonOption = False, home: HomeOpti
     else:
         console().print(
             f"{name}: as its manifest says, digest {model.digest[:12]}; probes of this processor"
-            f" {model.probe_fingerprint[:12]}, cosine {model.probe_cosine:.6f} to the preparing one{_drift(model)}",
+            f" {model.probe_fingerprint[:12]}, cosine {model.probe_cosine:.6f} to the preparing one{_drift(model)};"
+            f" {model.engine}, {model.quantization}, cosine {model.fidelity.mean_cosine:.4f} to float32",
             markup=False,
             soft_wrap=True,
         )
@@ -220,6 +238,34 @@ def unload_model(name: NameArgument, home: HomeOption = None) -> None:
     console().print(f"{name}: not in memory", markup=False)
 
 
+@group.command("remove")
+def remove_model(
+    name: NameArgument,
+    force: Annotated[bool, typer.Option("--force", help="Although projects use it.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Take a model out of the memory of the embed service, and delete its directory."""
+    from services.embed.installation import remove
+
+    place = Home.locate(home)
+    with connect(home) as client:
+        projects = client.projects.ListProjects(project_service_pb2.ListProjectsRequest(page_size=1000)).projects
+        users = _users(projects).get(name, [])
+        if users and not force:
+            fail(
+                Conflict(
+                    f"{name} is used by {', '.join(users)}: without it, they have no dense retrieval.",
+                    remedy="Give them another model with `models activate` and index them, or remove it with --force.",
+                )
+            )
+        client.models.UnloadModel(model_service_pb2.UnloadModelRequest(name=name))
+    try:
+        remove(place.models / check_model(name))
+    except UndercroftError as error:
+        fail(error)
+    console().print(f"{name}: removed", markup=False)
+
+
 @group.command("activate")
 def activate_model(
     name: NameArgument,
@@ -228,6 +274,7 @@ def activate_model(
 ) -> None:
     """Give a project another model. Its next index run builds the new generation beside the old one."""
     with connect(home) as client:
+        client.projects.GetProject(project_service_pb2.GetProjectRequest(name=f"projects/{project}"))
         # Refused here, and not by the run.
         model = client.models.LoadModel(model_service_pb2.LoadModelRequest(name=name))
         client.projects.UpdateProject(
@@ -241,9 +288,18 @@ def activate_model(
     )
 
 
+def _users(projects: Iterable[project_pb2.Project]) -> dict[str, list[str]]:
+    """Return the ids of the projects that answer by a model, or are to, by the model's name."""
+    used: dict[str, list[str]] = {}
+    for project in projects:
+        for model in sorted({project.embedding_model, project.live_embedding_model} - {""}):
+            used.setdefault(model, []).append(project.name.removeprefix("projects/"))
+    return used
+
+
 def _state(model: embed_pb2.Model) -> str:
     if model.refusal:
-        return f"refused: {model.refusal}"
+        return f"{'loaded, but its files are ' if model.loaded else ''}refused: {model.refusal}"
     return f"loaded{_drift(model)}" if model.loaded else "not loaded"
 
 

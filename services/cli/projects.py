@@ -45,8 +45,14 @@ def list_projects(as_json: JsonOption = False, home: HomeOption = None) -> None:
         table.add_column(heading)
     for one in response.projects:
         published = f"{one.publish_time.ToDatetime():%Y-%m-%d %H:%M:%S}" if one.generation else "-"
-        table.add_row(one.name.removeprefix("projects/"), str(one.generation), published, one.embedding_model or "-")
+        table.add_row(one.name.removeprefix("projects/"), str(one.generation), published, _models(one))
     console().print(table)
+
+
+def _models(project: project_pb2.Project) -> str:
+    """Name the model that answers, and the one that the next run changes to."""
+    wanted, live = project.embedding_model or "-", project.live_embedding_model or "-"
+    return wanted if wanted == live or not project.generation else f"{live} → {wanted}"
 
 
 @group.command("status")

@@ -96,6 +96,7 @@ def status_details(error: UndercroftError) -> status_pb2.Status:
 
 def _clipped(text: str) -> str:
     """Keep a message that echoes its input within what fits the headers of an answer, which carry it twice."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1] + "…"
 
 
@@ -278,6 +279,12 @@ def error_reason(error: grpc.aio.AioRpcError) -> tuple[str, Mapping[str, str]]:
     """Return reason and metadata of the ErrorInfo that a failed call carries; empty when it has none."""
     info = error_details_pb2.ErrorInfo()
     return (info.reason, dict(info.metadata)) if _unpack(error, info) else ("", {})
+
+
+def told(error: grpc.aio.AioRpcError) -> tuple[str, str]:
+    """Return message and remedy of a failed call apart; its details have both, for callers that show no more."""
+    remedy = error_reason(error)[1].get("remedy", "")
+    return (error.details() or "").removesuffix(remedy).strip(), remedy
 
 
 def retry_after_s(error: grpc.aio.AioRpcError) -> float | None:

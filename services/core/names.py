@@ -40,7 +40,7 @@ def check_model(value: str) -> str:
     if value and not _MODEL.fullmatch(value):
         raise InvalidArgument(
             f"{value[:80]!r} is no name of a model.",
-            remedy="Name a folder of the models directory; `undercroft models list` shows them.",
+            remedy="Use letters, digits, '-', '_' and '.'; `undercroft models list` shows the names that there are.",
             reason="INVALID_MODEL_NAME",
         )
     return value

@@ -11,8 +11,9 @@ from undercroft.common.v1 import common_pb2
 from undercroft.search.v1 import search_pb2, search_service_pb2, search_service_pb2_grpc
 
 from services.core.errors import InvalidArgument, NotFound, NotReady, Overloaded, Unavailable, UndercroftError
-from services.core.grpc import error_reason, open_channel
+from services.core.grpc import error_reason, open_channel, told
 from services.core.names import parse_project, project_name
+from services.core.words import COMMON_WORDS
 from services.decisions.store import FileKey
 
 _TIMEOUT_S = 30.0
@@ -57,13 +58,6 @@ class FoundPage:
 
 # Cosine from which meaning alone is evidence: answers to real questions lie above .37 in 99 of 100 cases.
 _NEAR = 0.35
-_COMMON_WORDS = frozenset(
-    """
-    a an and any are as at be been but by can did do does for from had has have how if in instead into is it its no not
-    of on or our should so such than that the their there these they this to us use used uses using was we were what
-    when where which who why will with would you
-    """.split()  # noqa: SIM905  # a column of quoted words is no easier to read
-)
 
 
 class SearchClient:
@@ -121,7 +115,7 @@ def _is_evidence(hit: search_pb2.Hit) -> bool:
     for part in hit.parts:
         if part.leg == "dense" and part.score >= _NEAR:
             return True
-        if part.leg == "lexical" and any(word.lower() not in _COMMON_WORDS for word in part.matched_terms):
+        if part.leg == "lexical" and any(word.lower() not in COMMON_WORDS for word in part.matched_terms):
             return True
     return False
 
@@ -154,7 +148,6 @@ def _search_error(error: grpc.aio.AioRpcError) -> UndercroftError:
             remedy="Start it or wait for it; a path or a symbol that records name is found without it.",
             reason="SEARCH_UNAVAILABLE",
         )
-    reason, metadata = error_reason(error)
-    remedy = metadata.get("remedy", "")
-    message = (error.details() or "").removesuffix(remedy).strip()
+    reason, _ = error_reason(error)
+    message, remedy = told(error)
     return kind(message, remedy=remedy, reason=reason or None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.core.snapshots import Scope
@@ -19,6 +19,8 @@ _PASSAGES_PER_REASON = 3
 # A section that is longer than this is shown around the line that names the subject.
 _PASSAGE_LINES = 40
 _LINES_BEFORE = 10
+_HEAD = frozenset({SectionKind.STATUS, SectionKind.PREAMBLE, SectionKind.METADATA})
+_LONG_WORDS = 40
 _SHOWN_FOR_ITSELF = (SectionKind.DECISION, SectionKind.RATIONALE, SectionKind.CONTEXT, SectionKind.PREAMBLE)
 
 
@@ -64,18 +66,33 @@ def found_reasons(scope: Scope, corpus: Corpus, found: Iterable[FoundPassage]) -
         if record is not None:
             title = _title(record, one.start_line)
             passages[record].append(Passage(one.start_line, one.end_line, title, one.text, one.score, one.legs))
-    telling = {record: _telling(record, own) for record, own in passages.items()}
+    boilerplate = _boilerplate(passages)
+    telling = {
+        record: tuple(one for one in own if one.text not in boilerplate and _tells(record, one))
+        for record, own in passages.items()
+    }
     return {record: Reason(scope, corpus, record, own, 0) for record, own in telling.items() if own}
 
 
-def _telling(record: Record, passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """Leave out status and title: short sections that many records share word by word, and near to every question."""
+def _boilerplate(passages: Mapping[Record, Sequence[Passage]]) -> frozenset[str]:
+    """Return the texts that stand in records of several titles: they speak for none of them. Copies have one title."""
+    titles: defaultdict[str, set[str]] = defaultdict(set)
+    for record, own in passages.items():
+        for passage in own:
+            titles[passage.text].add(record.decision.title)
+    return frozenset(text for text, of in titles.items() if len(of) > 1)
 
-    def tells(passage: Passage) -> bool:
-        section = _section(record, passage.start_line)
-        return section is None or section.kind not in (SectionKind.STATUS, SectionKind.PREAMBLE)
 
-    return tuple(filter(tells, passages))
+def _tells(record: Record, passage: Passage) -> bool:
+    """Tell whether a passage says more than title and status: short sections that are near to every question.
+
+    They tell where they are long, and in a record that has nothing else.
+    """
+    sections = record.decision.sections
+    touched = [one for one in sections if one.line_start <= passage.end_line and one.line_end >= passage.start_line]
+    if not touched or any(one.kind not in _HEAD for one in touched):
+        return True
+    return len(passage.text.split()) >= _LONG_WORDS or all(one.kind in _HEAD for one in sections)
 
 
 def with_mentions(reason: Reason, matches: Sequence[Match], text: str, best_score: float) -> Reason:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
+import structlog
 
 from services.core.errors import Overloaded, Unavailable
 from services.embed import metrics
@@ -22,6 +23,8 @@ from services.embed.backends import Float32Array, Lane
 from services.embed.engine import Engine
 from services.embed.recipe import Purpose
 from services.embed.tokenization import TokenIds, Tokens
+
+log = structlog.get_logger(__name__)
 
 # Before the first batch has been timed; a slow processor does better than this.
 _ASSUMED_TOKENS_PER_S = 4000.0
@@ -150,13 +153,20 @@ class Batcher:
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
-        for queue in self._queues.values():
-            for texts in queue.by_bucket.values():
-                for text in texts:
-                    _fail(text.job, _closed())
-            queue.by_bucket.clear()
+        self._fail_waiting(_closed())
         # Batches that run are waited for, but not by the event loop.
         await asyncio.to_thread(self._threads.shutdown)
+
+    def _fail_waiting(self, error: Exception) -> None:
+        """Fail every text that waits."""
+        for purpose, queue in self._queues.items():
+            for texts in queue.by_bucket.values():
+                for text in texts:
+                    _fail(text.job, error)
+                    text.job.waiting = 0
+            queue.by_bucket.clear()
+            queue.tokens = 0
+            self._count(queue, purpose, -queue.texts)
 
     async def _work(self, lane: Lane) -> None:
         loop = asyncio.get_running_loop()
@@ -166,7 +176,13 @@ class Batcher:
         while True:
             await self._wake[lane].wait()
             async with slots:
-                taken = self._take(lane)
+                try:
+                    taken = self._take(lane)
+                except Exception as error:
+                    # Whatever it is: a worker that ends serves nobody any more, and nothing would tell.
+                    log.exception("a batch could not be made")
+                    self._fail_waiting(error)
+                    continue
                 if taken is None:
                     self._wake[lane].clear()
                     continue

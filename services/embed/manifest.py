@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.core.errors import DataLoss
+from services.embed.documents import MALFORMED, number, parse_document
 from services.embed.recipe import EngineKind, Purpose, Recipe
 
 Float32Array = npt.NDArray[np.float32]
@@ -31,6 +31,7 @@ TOKENIZER_NAME = "tokenizer.json"
 LIBRARY_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 _BLOCK_BYTES = 1 << 20
+_MAX_NAME_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,10 @@ class Manifest:
         return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
+    def from_json(cls, data: bytes) -> Manifest:
         """Read a manifest; raise ``DataLoss`` when it is malformed or of a later format."""
         try:
-            document = json.loads(text)
+            document = parse_document(data)
             if document["format"] != MANIFEST_FORMAT:
                 raise DataLoss(
                     f"The model's manifest has format {document['format']}, this release reads {MANIFEST_FORMAT}.",
@@ -129,7 +130,7 @@ class Manifest:
                 },
                 probes=tuple(_read_probe(probe) for probe in document["probes"]),
                 fidelity=Fidelity(
-                    texts=int(document["fidelity"]["texts"]),
+                    texts=number(document["fidelity"]["texts"]),
                     mean_cosine=float(document["fidelity"]["mean_cosine"]),
                     min_cosine=float(document["fidelity"]["min_cosine"]),
                     top10_overlap=float(document["fidelity"]["top10_overlap"]),
@@ -138,9 +139,10 @@ class Manifest:
                 inputs_digest=str(document["inputs_digest"]),
                 processor=str(document["processor"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+        except MALFORMED as error:
             raise DataLoss(
-                f"The model's {MANIFEST_NAME} cannot be read: {error!r}.", remedy="Prepare or copy the model again."
+                f"The model's {MANIFEST_NAME} cannot be read: {error!r:.200}.",
+                remedy="Prepare or copy the model again.",
             ) from error
 
 
@@ -187,8 +189,9 @@ def _stem(name: object) -> str:
 def _file_name(name: object) -> str:
     """Refuse names that lead out of the directory: a manifest may come from anywhere."""
     parts = name.split("/") if isinstance(name, str) else [""]
-    if not all(part and "\\" not in part and not part.startswith(".") for part in parts):
-        raise ValueError(f"{name!r} is no plain file name")
+    plain = all(part and "\\" not in part and "\0" not in part and not part.startswith(".") for part in parts)
+    if not plain or any(len(part.encode()) > _MAX_NAME_BYTES for part in parts):
+        raise ValueError(f"{str(name)[:80]!r} is no plain file name")
     return "/".join(parts)
 
 

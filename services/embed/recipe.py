@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from services.core.errors import DataLoss
+from services.embed.documents import MALFORMED, number, parse_document
 
 RECIPE_FORMAT = 1
 
@@ -114,10 +115,10 @@ class Recipe:
         return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Recipe:
+    def from_json(cls, data: bytes) -> Recipe:
         """Read a recipe; raise ``DataLoss`` when it is malformed or of a later format."""
         try:
-            document = json.loads(text)
+            document = parse_document(data)
             if document["format"] != RECIPE_FORMAT:
                 raise DataLoss(
                     f"The recipe has format {document['format']}, this release reads {RECIPE_FORMAT}.",
@@ -125,24 +126,18 @@ class Recipe:
                 )
             return cls(
                 architecture=str(document["architecture"]),
-                dimensions=_positive(document["dimensions"]),
-                max_length_tokens=_positive(document["max_length_tokens"]),
+                dimensions=number(document["dimensions"], 1),
+                max_length_tokens=number(document["max_length_tokens"], 1),
                 pooling=Pooling(document["pooling"]),
                 normalize=bool(document["normalize"]),
                 quantization=Quantization(document["quantization"]),
-                pad_token_id=int(document["pad_token_id"]),
+                pad_token_id=number(document["pad_token_id"]),
                 lower_case=bool(document["lower_case"]),
                 prompts=Prompts(query=str(document["prompts"]["query"]), passage=str(document["prompts"]["passage"])),
                 # Recipes of the first release lack these.
                 engine=EngineKind(document.get("engine", EngineKind.OPENVINO)),
-                full_dimensions=int(document.get("full_dimensions", 0)),
-                matryoshka_dimensions=tuple(map(_positive, document.get("matryoshka_dimensions", ()))),
+                full_dimensions=number(document.get("full_dimensions", 0)),
+                matryoshka_dimensions=tuple(number(one, 1) for one in document.get("matryoshka_dimensions", ())),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataLoss(f"The recipe cannot be read: {error}.", remedy="Prepare the model again.") from error
-
-
-def _positive(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{value!r} is not a positive whole number")
-    return value
+        except MALFORMED as error:
+            raise DataLoss(f"The recipe cannot be read: {error!r:.200}.", remedy="Prepare the model again.") from error

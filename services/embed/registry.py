@@ -6,27 +6,32 @@ A model's directory may be replaced while the service runs; the next call sees i
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-from services.core.errors import InvalidArgument, NotFound, UndercroftError
+from services.core.errors import DataLoss, InvalidArgument, NotFound, UndercroftError
 from services.embed.batching import Batcher
 from services.embed.directory import require_model_directory
 from services.embed.manifest import MANIFEST_NAME, RECIPE_NAME, Manifest
 from services.embed.recipe import Recipe
-from services.embed.verify import ProbeResult, VerifiedModel, read_manifest, verify
+from services.embed.verify import ProbeResult, VerifiedModel, check_sizes, read_manifest, verify
 
 log = structlog.get_logger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # A refusal is remembered this long, so that callers who try again do not make the service hash the files each time.
 _REFUSAL_KEPT_S = 5.0
+_MAX_CAUSE_CHARS = 200
 
 Signature = tuple[int, int, int]
+FileSignature = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,14 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
+    """Why a model was refused, for as long as its files are the same; ``until`` it is not even tried again."""
+
     error: UndercroftError
+    files: frozenset[FileSignature]
     until: float
+
+    def holds(self, directory: Path) -> bool:
+        return self.files == _files(directory)
 
 
 class Registry:
@@ -78,6 +89,10 @@ class Registry:
         self._loaded: dict[str, LoadedModel] = {}
         self._refusals: dict[str, _Refusal] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        # Apart from the threads that serve texts: reading a directory may take as long as its volume wants.
+        self._describing = ThreadPoolExecutor(1, thread_name_prefix="describe")
+        self._verifying = ThreadPoolExecutor(1, thread_name_prefix="verify")
+        self._loading = ThreadPoolExecutor(2, thread_name_prefix="load")
 
     def resolve(self, model: str) -> tuple[str, Path]:
         """Return name and directory of a model that is named, or given as an absolute path below the models directory.
@@ -120,12 +135,20 @@ class Registry:
 
     def ready(self, model: str) -> LoadedModel | None:
         """Return a model that is in memory and whose directory is still the same; None when it has to be loaded."""
-        name, directory = self.resolve(model)
-        loaded = self._loaded.get(name)
-        if loaded is None or loaded.signature != _signature(directory):
-            return None
-        loaded.used_at = time.monotonic()
+        name, _ = self.resolve(model)
+        loaded = self._current(name)
+        if loaded is not None:
+            loaded.used_at = time.monotonic()
         return loaded
+
+    def _current(self, name: str) -> LoadedModel | None:
+        """Return a model that is in memory, unless its directory is another one by now."""
+        loaded = self._loaded.get(name)
+        return loaded if loaded is not None and loaded.signature == _signature(self.directory / name) else None
+
+    def _refuse(self, name: str, directory: Path, error: UndercroftError) -> None:
+        until = time.monotonic() + _REFUSAL_KEPT_S
+        self._refusals[name] = _Refusal(error=error, files=_files(directory), until=until)
 
     async def get(self, model: str) -> LoadedModel:
         """Return a model that is ready, loading it when it is not, or when its directory was replaced."""
@@ -135,7 +158,7 @@ class Registry:
             if loaded is not None:
                 return loaded
             refusal = self._refusals.get(name)
-            if refusal is not None and time.monotonic() < refusal.until:
+            if refusal is not None and refusal.holds(directory) and time.monotonic() < refusal.until:
                 raise refusal.error
             return await self._load(name, directory)
 
@@ -143,25 +166,49 @@ class Registry:
         """Verify a model directory from its files on, whether or not it is loaded, without keeping it in memory."""
         name, directory = self.resolve(model)
         try:
-            verified = await asyncio.to_thread(verify, directory, threads=1)
+            verified = await self._verify(self._verifying, directory, threads=1)
         except UndercroftError as error:
+            self._refuse(name, directory, error)
             return self._describe(name, refusal=str(error))
+        self._refusals.pop(name, None)
         return ModelState(
             name=name,
             recipe=verified.recipe,
             manifest=verified.manifest,
             probe=verified.probe,
-            is_loaded=name in self._loaded,
+            is_loaded=self._current(name) is not None,
             refusal="",
         )
 
-    def describe(self, model: str) -> ModelState:
+    @staticmethod
+    async def _verify(threads_of: ThreadPoolExecutor, directory: Path, *, threads: int) -> VerifiedModel:
+        """Verify on a thread; what no check foresaw is an error of the directory too, in words."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(threads_of, lambda: verify(directory, threads=threads))
+        except UndercroftError:
+            raise
+        except Exception as error:
+            log.exception("a model failed in a way that no check foresaw", model=directory.name)
+            raise DataLoss(
+                f"{directory.name} can't be loaded: {type(error).__name__}: {str(error)[:_MAX_CAUSE_CHARS]}.",
+                remedy="Check that the service may read all of it, or prepare and copy it again.",
+                reason="MODEL_UNLOADABLE",
+            ) from error
+
+    async def describe(self, model: str) -> ModelState:
         """Tell what is known about one model; reads its manifest and recipe, hashes nothing."""
-        return self._describe(self.resolve(model)[0])
+        name = self.resolve(model)[0]
+        return await asyncio.get_running_loop().run_in_executor(self._describing, self._describe, name)
+
+    async def describe_all(self) -> tuple[ModelState, ...]:
+        """Tell what is known about every model, one that is damaged among them."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._describing, lambda: tuple(map(self._describe, self.names())))
 
     async def unload(self, model: str) -> None:
-        """Take a model out of memory; texts that wait for it fail with ``Unavailable``."""
-        name, _ = self.resolve(model)
+        """Take a model out of memory; texts that wait for it fail with ``Unavailable``. Its directory may be gone."""
+        name = model if model in self._loaded else self.resolve(model)[0]
         async with self._locks.setdefault(name, asyncio.Lock()):
             await self._drop(name)
 
@@ -169,6 +216,8 @@ class Registry:
         """Take every model out of memory."""
         for name in list(self._loaded):
             await self._drop(name)
+        for pool in (self._describing, self._verifying, self._loading):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     @property
     def queue_length(self) -> int:
@@ -179,9 +228,9 @@ class Registry:
         started = time.perf_counter()
         signature = _signature(directory)
         try:
-            verified = await asyncio.to_thread(verify, directory, threads=self.threads)
+            verified = await self._verify(self._loading, directory, threads=self.threads)
         except UndercroftError as error:
-            self._refusals[name] = _Refusal(error=error, until=time.monotonic() + _REFUSAL_KEPT_S)
+            self._refuse(name, directory, error)
             log.error("model refused", model=name, cause=str(error), reason=error.reason)
             raise
         self._refusals.pop(name, None)
@@ -225,32 +274,46 @@ class Registry:
             await loaded.batcher.close()
 
     def _describe(self, name: str, *, refusal: str = "") -> ModelState:
-        loaded = self._loaded.get(name)
-        if loaded is not None and not refusal:
+        """Runs on a thread: what it reads of this registry are single values."""
+        loaded = self._current(name)
+        known = self._refusals.get(name)
+        if not refusal and known is not None and known.holds(self.directory / name):
+            refusal = str(known.error)
+        if loaded is not None:
+            # It serves from memory, whatever has become of its files since.
             return ModelState(
                 name=name,
                 recipe=loaded.recipe,
                 manifest=loaded.verified.manifest,
                 probe=loaded.verified.probe,
                 is_loaded=True,
-                refusal="",
+                refusal=refusal,
             )
         recipe: Recipe | None = None
         manifest: Manifest | None = None
         try:
             directory = require_model_directory(self.directory / name)
             manifest = read_manifest(directory)
-            recipe = Recipe.from_json((directory / RECIPE_NAME).read_text(encoding="utf-8"))
+            check_sizes(directory, manifest)
+            recipe = Recipe.from_json((directory / RECIPE_NAME).read_bytes())
         except UndercroftError as error:
             refusal = refusal or str(error)
-        except OSError as error:
-            refusal = refusal or f"{RECIPE_NAME} cannot be read: {error}."
-        known = self._refusals.get(name)
-        if not refusal and known is not None and time.monotonic() < known.until:
-            refusal = str(known.error)
-        return ModelState(
-            name=name, recipe=recipe, manifest=manifest, probe=None, is_loaded=loaded is not None, refusal=refusal
-        )
+        except Exception as error:
+            # One directory must not keep the others from being listed.
+            refusal = refusal or f"It can't be read: {type(error).__name__}: {str(error)[:_MAX_CAUSE_CHARS]}."
+        return ModelState(name=name, recipe=recipe, manifest=manifest, probe=None, is_loaded=False, refusal=refusal)
+
+
+def _files(directory: Path) -> frozenset[FileSignature]:
+    """Tell the files of a directory from those that take their places, by names, inodes, sizes and times."""
+    found = set()
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+                found.add((path, status.st_ino, status.st_size, status.st_mtime_ns))
+    return frozenset(found)
 
 
 def _signature(directory: Path) -> Signature | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 
 import grpc
@@ -55,18 +54,33 @@ class EmbedServicer(embed_service_pb2_grpc.EmbedServiceServicer):
         request_iterator: AsyncIterator[embed_service_pb2.EmbedStreamRequest],
         context: grpc.aio.ServicerContext[embed_service_pb2.EmbedStreamRequest, embed_service_pb2.EmbedStreamResponse],
     ) -> AsyncIterator[embed_service_pb2.EmbedStreamResponse]:
-        running: deque[asyncio.Task[embed_service_pb2.EmbedResponse]] = deque()
+        running: asyncio.Queue[asyncio.Task[embed_service_pb2.EmbedResponse] | None] = asyncio.Queue()
+        room = asyncio.Semaphore(_STREAM_DEPTH)
+        started: set[asyncio.Task[embed_service_pb2.EmbedResponse]] = set()
+
+        async def read() -> None:
+            try:
+                async for message in request_iterator:
+                    await room.acquire()
+                    task = asyncio.create_task(self._embed_when_there_is_room(message.request, context))
+                    started.add(task)
+                    running.put_nowait(task)
+            finally:
+                running.put_nowait(None)
+
+        # Apart from answering: a client may wait for an answer before it sends on.
+        reading = asyncio.create_task(read())
         try:
-            async for message in request_iterator:
-                running.append(asyncio.create_task(self._embed_when_there_is_room(message.request, context)))
-                if len(running) == _STREAM_DEPTH:
-                    yield embed_service_pb2.EmbedStreamResponse(response=await running.popleft())
-            while running:
-                yield embed_service_pb2.EmbedStreamResponse(response=await running.popleft())
+            while (task := await running.get()) is not None:
+                response = await task
+                started.discard(task)
+                room.release()
+                yield embed_service_pb2.EmbedStreamResponse(response=response)
+            await reading
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            for each in (reading, *started):
+                each.cancel()
+            await asyncio.gather(reading, *started, return_exceptions=True)
 
     async def CountTokens(
         self,

@@ -84,9 +84,9 @@ class EmbedService:
         """Load the models that the settings name; one that cannot be loaded is logged, the others are served."""
         for name in self._settings.preloaded(self._registry.names()):
             try:
-                await self._registry.get(name)
+                await asyncio.wait_for(self._registry.get(name), self._settings.load_timeout_s)
             except Exception as error:
-                log.error("model not preloaded", model=name, cause=str(error))
+                log.error("model not preloaded", model=name, cause=str(error) or type(error).__name__)
 
     async def embed(
         self,
@@ -115,6 +115,14 @@ class EmbedService:
         self._check_answer(len(texts), loaded.recipe.dimensions)
         tokenizing = time.monotonic()
         tokens = await self._tokenize(loaded.verified.engine, texts, purpose)
+        empty = next((index for index, item in enumerate(tokens) if not len(item.ids)), None)
+        if empty is not None:
+            raise InvalidArgument(
+                f"The text at {empty} has nothing that the model {loaded.name} reads.",
+                remedy="Leave it out: a vector of it would mean nothing.",
+                reason="TEXT_HAS_NO_TOKENS",
+                metadata={"index": str(empty)},
+            )
         tokenized = time.monotonic()
         left_s = None if timeout_s is None else timeout_s - (tokenized - started)
         answer = await loaded.batcher.embed(tokens, purpose, timeout_s=left_s)
@@ -142,7 +150,7 @@ class EmbedService:
 
     async def info(self) -> Info:
         """Tell models, limits and processor."""
-        models = await asyncio.to_thread(lambda: tuple(map(self._registry.describe, self._registry.names())))
+        models = await self._registry.describe_all()
         return Info(
             models=models,
             max_texts=self._settings.max_texts,
@@ -157,7 +165,7 @@ class EmbedService:
 
     async def get_model(self, name: str) -> ModelState:
         """Tell what is known about a model."""
-        return await asyncio.to_thread(self._registry.describe, name)
+        return await self._registry.describe(name)
 
     async def verify_model(self, name: str) -> ModelState:
         """Check a model directory from its files on."""
@@ -166,7 +174,7 @@ class EmbedService:
     async def load_model(self, name: str) -> ModelState:
         """Bring a model into memory."""
         loaded = await self._registry.get(name)
-        return self._registry.describe(loaded.name)
+        return await self._registry.describe(loaded.name)
 
     async def unload_model(self, name: str) -> None:
         """Take a model out of memory."""

@@ -27,7 +27,8 @@ class Batch:
 
 
 def bucket_of(length: int, max_length: int) -> int:
-    """Round a token count up to its padded length, which is never above the model's maximum."""
+    """Round a token count up to its padded length, at least one step and never above the model's maximum."""
+    length = max(length, 1)
     step = LENGTH_STEP_TOKENS
     if length > _EVEN_TOKENS:
         step = (1 << (length - 1).bit_length() - 1) // _STEPS_PER_DOUBLING

@@ -35,6 +35,7 @@ from services.embed.tokenization import TextTokenizer
 
 REFUSED_BELOW_COSINE = 0.99
 _NORM_TOLERANCE = 1e-3
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def read_manifest(directory: Path) -> Manifest:
             remedy="Run `undercroft models prepare` on the model's source directory.",
             reason="MODEL_NOT_PREPARED",
         )
-    return Manifest.from_json(path.read_text(encoding="utf-8"))
+    return Manifest.from_json(path.read_bytes())
 
 
 def check_files(directory: Path, manifest: Manifest) -> Recipe:
@@ -119,17 +120,10 @@ def check_files(directory: Path, manifest: Manifest) -> Recipe:
         raise DataLoss(
             f"The manifest of {directory} does not name {', '.join(unlisted)}.", remedy="Prepare the model again."
         )
-    for name, expected in manifest.files.items():
-        path = directory / name
-        if not path.is_file():
-            raise NotReady(
-                f"{path} is missing.", remedy="Copy the whole model directory again.", reason="MODEL_FILE_MISSING"
-            )
-        if (size_bytes := path.stat().st_size) != expected.size_bytes:
-            raise _damaged(path, f"it has {size_bytes} bytes, the manifest says {expected.size_bytes}")
+    check_sizes(directory, manifest)
     refuse_foreign_code(directory)
     _check_contents(directory / RECIPE_NAME, manifest.files[RECIPE_NAME])
-    recipe = Recipe.from_json((directory / RECIPE_NAME).read_text(encoding="utf-8"))
+    recipe = Recipe.from_json((directory / RECIPE_NAME).read_bytes())
     if model_digest(recipe, manifest.graph, manifest.files) != manifest.digest:
         raise DataLoss(
             f"The digest in the manifest of {directory} is not that of its files.",
@@ -141,6 +135,22 @@ def check_files(directory: Path, manifest: Manifest) -> Recipe:
         for checked in [pool.submit(_check_contents, directory / name, file) for name, file in manifest.files.items()]:
             checked.result()
     return recipe
+
+
+def check_sizes(directory: Path, manifest: Manifest) -> None:
+    """Check that every file of the manifest is there and as long as it says; no file is read."""
+    missing = [name for name in manifest.files if not (directory / name).is_file()]
+    if missing:
+        raise NotReady(
+            f"{directory} lacks {', '.join(missing[:_MOST_NAMED])}{' and more' if len(missing) > _MOST_NAMED else ''}.",
+            remedy="Copy the whole model directory again.",
+            reason="MODEL_FILE_MISSING",
+        )
+    for name, expected in manifest.files.items():
+        size_bytes = (directory / name).stat().st_size
+        if size_bytes != expected.size_bytes:
+            how = f"it has {size_bytes} bytes, the manifest says {expected.size_bytes}"
+            raise _damaged(directory / name, how)
 
 
 def _check_contents(path: Path, expected: ModelFile) -> None:
@@ -167,6 +177,8 @@ def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:
                 f"The model gives {vector.shape[0]} dimensions, its probes have {probe.vector.shape[0]}.",
                 remedy="Prepare the model again.",
             )
+        if not np.isfinite(probe.vector).all() or not probe.vector.any():
+            raise DataLoss("The vector of a probe is no direction.", remedy="Prepare or copy the model again.")
         norm = float(np.linalg.norm(vector))
         if not np.isfinite(norm) or (engine.recipe.normalize and abs(norm - 1.0) > _NORM_TOLERANCE):
             raise DataLoss(
@@ -183,7 +195,7 @@ def check_probes(engine: Engine, manifest: Manifest) -> ProbeResult:
     if not cosines:
         raise DataLoss("The manifest holds no probes.", remedy="Prepare the model again.")
     result = ProbeResult(mean_cosine=float(np.mean(cosines)), min_cosine=min(cosines), fingerprint=computed.hexdigest())
-    if result.min_cosine < REFUSED_BELOW_COSINE:
+    if not result.min_cosine >= REFUSED_BELOW_COSINE:
         raise NotReady(
             f"This processor's vectors are too far from those of the machine that prepared the model: "
             f"cosine {result.min_cosine:.4f}, at least {REFUSED_BELOW_COSINE} is needed.",

@@ -67,7 +67,10 @@ async def main() -> None:
         unpacked = settings.local_dir / "unpacked"
         shutil.rmtree(unpacked, ignore_errors=True)
         pipeline = load_pipeline(settings.pipeline_file)
-        embedder, evidence = Embedder(settings.embed_target), EvidenceSink(settings.decisions_target)
+        embedder, evidence = (
+            Embedder(settings.embed_target, settings.embed_patience_s),
+            EvidenceSink(settings.decisions_target),
+        )
         stack.push_async_callback(embedder.close)
         stack.push_async_callback(evidence.close)
         extracting = Extracting(pipeline, settings.models_dir, settings.extraction_workers or min(4, cpu_threads()))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -14,7 +15,10 @@ import numpy.typing as npt
 from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
 
 from services.core.errors import NotReady, Unavailable, UndercroftError
-from services.core.grpc import error_reason, open_channel, retry_after_s
+from services.core.grpc import error_reason, open_channel, retry_after_s, told
+from services.ingest.chunks import MIN_BUDGET_TOKENS
+
+Result = TypeVar("Result")
 
 _INFO_TIMEOUT_S = 10.0
 _EMBED_TIMEOUT_S = 300.0
@@ -24,12 +28,16 @@ _LONGEST_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """A model's identity and limits. ``budget_tokens``: what a text may have, without special tokens and prompt."""
+    """A model's identity and limits.
+
+    ``budget_tokens`` is what a text may have, without special tokens and prompt; ``max_texts`` what a call may.
+    """
 
     name: str
     digest: str
     dimensions: int
     budget_tokens: int
+    max_texts: int = 0  # 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,55 +61,82 @@ class Embedded:
 
 
 class Embedder:
-    """The embed service as ingest uses it. Without a target, every call fails with NotReady."""
+    """The embed service as ingest uses it. Without a target, every call fails with NotReady.
 
-    def __init__(self, target: str) -> None:
+    A service that is away is waited for ``patience_s``: it may be starting again, and a generation without vectors
+    would be worse than one that is a moment late.
+    """
+
+    def __init__(self, target: str, patience_s: float) -> None:
         self._channel = open_channel(target) if target else None
+        self._patience_s = patience_s
 
     async def close(self) -> None:
         if self._channel is not None:
             await self._channel.close()
 
-    async def model(self, name: str) -> EmbeddingModel:
-        """Return a model's identity; NotReady with the reason when it can't be used."""
+    async def digest(self, name: str, timeout_s: float = _INFO_TIMEOUT_S) -> str:
+        """Return a model's digest without having it loaded; NotReady with the reason when it can't be used."""
         try:
-            stub = self._stub()
-            info = await stub.GetInfo(embed_service_pb2.GetInfoRequest(), timeout=_INFO_TIMEOUT_S)
-            found = next((model for model in info.models if model.name == name), None)
-            if found is None:
-                raise NotReady(
-                    f"The embed service has no model {name!r}.",
-                    remedy="Prepare it with `undercroft models prepare`, or give the project another model.",
-                    reason="MODEL_NOT_FOUND",
-                )
-            if found.refusal:
-                raise NotReady(
-                    f"The model {name!r} can't be used: {found.refusal}",
-                    remedy="Prepare it anew with `undercroft models prepare`.",
-                    reason="MODEL_REFUSED",
-                )
-            counted = await stub.CountTokens(
-                embed_service_pb2.CountTokensRequest(model=name, texts=[""]), timeout=_INFO_TIMEOUT_S
-            )
+            return _usable(name, await self._info(timeout_s)).digest
         except grpc.aio.AioRpcError as error:
             raise _unavailable(error) from error
-        return EmbeddingModel(name, found.digest, found.dimensions, found.max_tokens - counted.token_counts[0])
+
+    async def model(self, name: str, *, is_patient: bool = True) -> EmbeddingModel:
+        """Return a model's identity; NotReady with the reason when it can't be used, or reads too little of a text."""
+
+        async def ask() -> EmbeddingModel:
+            info = await self._info(_INFO_TIMEOUT_S)
+            found = _usable(name, info)
+            # The shortest text for each: what is left of the model's length is the same whatever the text.
+            counted = await self._stub().CountTokens(
+                embed_service_pb2.CountTokensRequest(model=name, texts=[""]), timeout=_INFO_TIMEOUT_S
+            )
+            budget = found.max_tokens - counted.token_counts[0]
+            return EmbeddingModel(name, found.digest, found.dimensions, budget, info.max_texts)
+
+        model = await self._patiently(ask, self._patience_s if is_patient else 0.0)
+        if model.budget_tokens < MIN_BUDGET_TOKENS:
+            raise NotReady(
+                f"The model {name!r} reads {model.budget_tokens} tokens of a text besides prompt and specials, and"
+                f" {MIN_BUDGET_TOKENS} are needed.",
+                remedy="Prepare it with a longer --max-length or a shorter --passage-prompt.",
+                reason="MODEL_TOO_SHORT",
+            )
+        return model
+
+    async def _info(self, timeout_s: float) -> embed_service_pb2.GetInfoResponse:
+        return await self._stub().GetInfo(embed_service_pb2.GetInfoRequest(), timeout=timeout_s)
+
+    async def _patiently(self, call: Callable[[], Awaitable[Result]], patience_s: float) -> Result:
+        """Call, and again while the service is away or has too much to do; NotReady or Unavailable when it can't."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patience_s
+        pause_s = _SHORTEST_WAIT_S
+        while True:
+            try:
+                return await call()
+            except grpc.aio.AioRpcError as error:
+                asked_s = retry_after_s(error)
+                is_away = error.code() is grpc.StatusCode.UNAVAILABLE and loop.time() < end
+                # gRPC itself refuses messages that are too large with the same code, and without a time to retry.
+                if asked_s is None and not is_away:
+                    raise _unavailable(error) from error
+                pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
+                wait_s = pause_s if asked_s is None else min(max(asked_s, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
+            # Not all at once: those who were refused together would be refused together again.
+            await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))
 
     async def embed(self, model: EmbeddingModel, texts: Sequence[str]) -> Embedded:
         """Embed passages, waiting while the service has too much to do."""
         request = embed_service_pb2.EmbedRequest(
             model=model.name, texts=texts, task=embed_pb2.EMBED_TASK_PASSAGE, expected_digest=model.digest
         )
-        while True:
-            try:
-                response = await self._stub().Embed(request, timeout=_EMBED_TIMEOUT_S)
-                break
-            except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-                    raise _unavailable(error) from error
-                wait_s = min(retry_after_s(error) or _SHORTEST_WAIT_S, _LONGEST_WAIT_S)
-            # Not all at once: those who were refused together would be refused together again.
-            await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))
+
+        async def ask() -> embed_service_pb2.EmbedResponse:
+            return await self._stub().Embed(request, timeout=_EMBED_TIMEOUT_S)
+
+        response = await self._patiently(ask, self._patience_s)
         packed = response.vectors
         vectors = np.frombuffer(packed.values, dtype="<f4").reshape(packed.count, packed.dimensions)
         processor = Processor(response.probe_fingerprint, response.probe_cosine)
@@ -115,10 +150,30 @@ class Embedder:
         return embed_service_pb2_grpc.EmbedServiceStub(self._channel)
 
 
+def _usable(name: str, info: embed_service_pb2.GetInfoResponse) -> embed_pb2.Model:
+    """Return what is known of a model, or raise why it can't be used."""
+    found = next((model for model in info.models if model.name == name), None)
+    if found is None:
+        raise NotReady(
+            f"The embed service has no model {name!r}.",
+            remedy="Prepare it with `undercroft models prepare`, or give the project another model.",
+            reason="MODEL_NOT_FOUND",
+        )
+    # One in memory serves, whatever has become of its files.
+    if found.refusal and not found.loaded:
+        raise NotReady(
+            f"The model {name!r} can't be used: {found.refusal}",
+            remedy="Prepare it anew with `undercroft models prepare`.",
+            reason="MODEL_REFUSED",
+        )
+    return found
+
+
 def _unavailable(error: grpc.aio.AioRpcError) -> UndercroftError:
-    reason, metadata = error_reason(error)
+    reason, _ = error_reason(error)
     if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
-        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason or "EMBED_REFUSED")
+        message, remedy = told(error)
+        return NotReady(message, remedy=remedy, reason=reason)
     return Unavailable(
         f"The embed service does not answer ({error.code().name}).",
         remedy="Start it or wait for it; the next index run fills in what is missing.",

@@ -72,6 +72,7 @@ def project_message(project: Project) -> project_pb2.Project:
         index_dependencies=project.index_dependencies,
         sync_interval=_duration(project.sync_interval_s),
         watch=project.watch,
+        live_embedding_model=project.live_model,
     )
 
 

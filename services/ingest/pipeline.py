@@ -11,6 +11,7 @@ import pydantic
 import yaml
 
 from services.core.errors import InvalidArgument
+from services.ingest.chunks import MIN_BUDGET_TOKENS
 from services.ingest.discovery import DiscoverySettings
 
 
@@ -26,6 +27,14 @@ class _Discovery(_Model):
 
 class _Extraction(_Model):
     budget_tokens: int = pydantic.Field(ge=0)
+
+    @pydantic.field_validator("budget_tokens")
+    @classmethod
+    def _leaves_room(cls, value: int) -> int:
+        if 0 < value < MIN_BUDGET_TOKENS:
+            raise ValueError(f"0, or {MIN_BUDGET_TOKENS} or more")
+        return value
+
     time_limit_s: float = pydantic.Field(gt=0)
     memory_limit_mb: int = pydantic.Field(ge=64)
 

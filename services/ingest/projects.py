@@ -36,6 +36,8 @@ class Project:
     index_dependencies: bool = False
     sync_interval_s: float = 0.0  # 0: never
     watch: bool = False
+    # The model that the live generation was made with.
+    live_model: str = ""
 
     @property
     def settings(self) -> tuple[str, tuple[TierRule, ...], bool]:

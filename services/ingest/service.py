@@ -14,7 +14,7 @@ from pathlib import Path
 
 from services.core.authorization import Visible
 from services.core.db import Connection, Database
-from services.core.errors import Conflict, InvalidArgument, NotFound, NotReady, Unavailable
+from services.core.errors import Conflict, InvalidArgument, NotFound, NotReady, Unavailable, UndercroftError
 from services.core.names import check_id, check_model, check_package, check_text, parse_upload
 from services.core.notifications import Notifications
 from services.core.sidecars import SidecarFile, Volume
@@ -48,6 +48,7 @@ _SHORTEST_INTERVAL_S = 10.0
 _UPLOAD_ID = re.compile(r"[0-9a-f]{64}")
 # Of folders and wheels, the location is what they are.
 _REPLACEABLE = frozenset({ARCHIVE, GIT})
+_STATUS_TIMEOUT_S = 2.0
 _GIVE_MODEL = "Give the project one with `undercroft index --model`."
 
 
@@ -123,12 +124,12 @@ class IngestService:
         project = await self.get_project(name, visible)
         if updates.embedding_model and updates.embedding_model != project.embedding_model:
             with contextlib.suppress(Unavailable):
-                await self._embedder.model(updates.embedding_model)
+                await self._embedder.model(updates.embedding_model, is_patient=False)
         async with self._database.transaction() as connection:
             await projects.update_project(connection, project.id, updates)
             after = await projects.get_project(connection, name, visible)
             if after.settings != project.settings:
-                await projects.outdate(connection, project.id, "the settings of the project were changed")
+                await projects.outdate(connection, project.id, _changed(project, after))
             return await projects.get_project(connection, name, visible)
 
     async def delete_project(self, name: str, visible: Visible) -> None:
@@ -315,16 +316,33 @@ class IngestService:
             skipped = await projects.count_skipped(connection, owner.id)
             built = await publishing.built_at(connection, owner.id)
         missing = await asyncio.to_thread(self._missing, files)
+        model_problem = await self._model_problem(live)
         return Status(
             project=owner,
             observation=observation,
             counts=counts,
-            methods=_methods(live, counts, missing, built, observation),
+            methods=_methods(live, counts, missing, built, observation, model_problem, is_running=running is not None),
             sidecars=tuple(files),
             running=running,
             ended=ended,
             skipped=skipped,
         )
+
+    async def _model_problem(self, live: Generation | None) -> UndercroftError | None:
+        """Return why queries can't be embedded for the live generation, None where they can."""
+        if live is None or not live.model_name:
+            return None
+        try:
+            digest = await self._embedder.digest(live.model_name, _STATUS_TIMEOUT_S)
+        except (NotReady, Unavailable) as error:
+            return error
+        if digest != live.model_digest:
+            return NotReady(
+                f"The model {live.model_name} is now {digest[:12]}, the generation was made with"
+                f" {live.model_digest[:12]}.",
+                remedy="Index again, or put the former model back.",
+            )
+        return None
 
     def _missing(self, files: list[SidecarFile]) -> dict[str, str]:
         """Return by method what is plainly wrong with its files: gone, or of another size."""
@@ -374,6 +392,18 @@ def upload_origin(project: str, name: str) -> Origin:
     return Origin(ARCHIVE, upload)
 
 
+def _changed(before: Project, after: Project) -> str:
+    """Say what of a project's settings the live generation was not made with."""
+    parts = []
+    if before.embedding_model != after.embedding_model:
+        parts.append(f"the embedding model was changed to {after.embedding_model or 'none'}")
+    if before.tiers != after.tiers:
+        parts.append("the tiers were changed")
+    if before.index_dependencies != after.index_dependencies:
+        parts.append(f"dependencies are to be {'indexed' if after.index_dependencies else 'removed'}")
+    return "; ".join(parts)
+
+
 def _check_changes(changes: ProjectChanges) -> None:
     check_text(changes.display_name or "", "display name")
     check_model(changes.embedding_model or "")
@@ -398,6 +428,9 @@ def _methods(
     missing: Mapping[str, str],
     built: Mapping[str, datetime],
     observation: Observation | None,
+    model_problem: UndercroftError | None,
+    *,
+    is_running: bool,
 ) -> tuple[MethodStatus, ...]:
     degraded = {one.method: one for one in live.degraded} if live else {}
     model = f"{live.model_name} ({live.model_digest[:12]})" if live and live.model_digest else "no model"
@@ -412,14 +445,19 @@ def _methods(
         state, reason, remedy = READY, "", ""
         if live is None:
             state, reason, remedy = ABSENT, "nothing has been published yet", "Run `undercroft index`."
+            if is_running:
+                reason, remedy = "nothing has been published yet: the first run is under way", ""
         elif method == DENSE and not live.model_name:
             state, reason, remedy = ABSENT, "the generation was made without a model", _GIVE_MODEL
         elif method in missing:
             state, reason, remedy = BROKEN, f"sidecar {missing[method]}", "Run `undercroft repair`."
         elif method in degraded:
             state, reason, remedy = DEGRADED, degraded[method].reason, degraded[method].remedy
+        elif method == DENSE and model_problem is not None:
+            state, reason, remedy = DEGRADED, model_problem.message, model_problem.remedy
         elif observation is not None and observation.stale:
-            state, reason, remedy = STALE, "made before something changed", "See why the project is stale."
+            state, reason = STALE, observation.reason
+            remedy = "A run is under way." if is_running else "Run `undercroft index`."
         updated = built.get(method, live.published_at if live else None)
         methods.append(MethodStatus(method, state, reason, remedy, engine, count, updated))
     absent = MethodStatus("late_interaction", ABSENT, "this release does not have it", "", "", 0, None)

@@ -26,6 +26,7 @@ class IngestSettings(StoreSettings):
         0, ge=0, description="processes that extract; 0: one per CPU of the quota, at most 4"
     )
     embed_batch_texts: int = Field(64, gt=0, description="texts per call to the embed service")
+    embed_patience_s: float = Field(30.0, ge=0, description="how long to wait for an embed service that is away")
     embed_concurrency: int = Field(2, gt=0, description="calls to the embed service at a time")
     run_concurrency: int = Field(2, gt=0, description="runs at a time, each of another project")
     wheels_dir: Path | None = Field(None, description="wheels and sdists of dependencies; they are read, never run")

@@ -8,7 +8,7 @@ from google.longrunning import operations_pb2, operations_pb2_grpc
 from undercroft.ingest.v1 import index_service_pb2, index_service_pb2_grpc
 
 from services.core.errors import NotReady, Unavailable, UndercroftError
-from services.core.grpc import error_reason, open_channel
+from services.core.grpc import error_reason, open_channel, told
 from services.core.names import project_name
 
 _OBSERVE_TIMEOUT_S = 60.0
@@ -65,9 +65,10 @@ class IngestClient:
 
 
 def _ingest_error(error: grpc.aio.AioRpcError) -> UndercroftError:
-    reason, metadata = error_reason(error)
+    reason, _ = error_reason(error)
     if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
-        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason)
+        message, remedy = told(error)
+        return NotReady(message, remedy=remedy, reason=reason)
     return Unavailable(
         f"The ingest service does not answer ({error.code().name}): {error.details()}",
         remedy="Ask with FRESHNESS_STALE_OK for an answer from what is published.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import sys
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -19,11 +20,14 @@ import grpc.aio
 from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
 
 from services.core.errors import NotReady, Unavailable, UndercroftError
-from services.core.grpc import error_reason, open_channel
+from services.core.grpc import error_reason, open_channel, told
 from services.search import metrics
 from services.search.steps.base import QueryVector
 
-_EMBED_TIMEOUT_S = 10.0
+_EMBED_TIMEOUT_S = 5.0
+# After a call that was not answered in time, the next queries go without for so long: a service that hangs would cost
+# each of them the whole limit.
+_AVOIDED_S = 3.0
 # What an entry takes besides its text and its numbers: the objects around them and its place in the order. Measured.
 _ENTRY_BYTES = 320
 
@@ -36,6 +40,7 @@ class EmbedClient:
 
     def __init__(self, target: str) -> None:
         self._channel = open_channel(target) if target else None
+        self._avoided_until = 0.0
 
     async def close(self) -> None:
         if self._channel is not None:
@@ -45,6 +50,8 @@ class EmbedClient:
         """Embed a query; NotReady or Unavailable with the reason when that can't be done."""
         if self._channel is None:
             raise NotReady("No embed service is configured.", remedy="Set UNDERCROFT_EMBED_TARGET.")
+        if time.monotonic() < self._avoided_until:
+            raise _silent()
         request = embed_service_pb2.EmbedRequest(
             model=model, texts=[text], task=embed_pb2.EMBED_TASK_QUERY, expected_digest=digest
         )
@@ -52,16 +59,28 @@ class EmbedClient:
             stub: embed_service_pb2_grpc.EmbedServiceAsyncStub = embed_service_pb2_grpc.EmbedServiceStub(self._channel)
             response = await stub.Embed(request, timeout=_EMBED_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._avoided_until = time.monotonic() + _AVOIDED_S
+                raise _silent() from error
             raise _embed_error(error) from error
         # One string for all vectors of a processor.
         fingerprint = sys.intern(response.probe_fingerprint)
         return QueryVector(response.vectors.values, fingerprint, response.probe_cosine)
 
 
+def _silent() -> Unavailable:
+    return Unavailable(
+        f"The embed service did not answer within {_EMBED_TIMEOUT_S:.0f} s.",
+        remedy="See whether it is overloaded or hangs, and restart it; the lexical preset needs none.",
+        reason="EMBED_UNAVAILABLE",
+    )
+
+
 def _embed_error(error: grpc.aio.AioRpcError) -> UndercroftError:
-    reason, metadata = error_reason(error)
+    reason, _ = error_reason(error)
     if reason and error.code() is not grpc.StatusCode.UNAVAILABLE:
-        return NotReady(error.details() or "", remedy=metadata.get("remedy", ""), reason=reason)
+        message, remedy = told(error)
+        return NotReady(message, remedy=remedy, reason=reason)
     return Unavailable(
         f"The embed service does not answer ({error.code().name}).",
         remedy="Start it or wait for it; the lexical preset needs none.",

@@ -256,6 +256,9 @@ def test_no_evidence_gives_no_hits_and_a_hint(appliance: Appliance, corpus: str)
         response = appliance.search("zebra quagga okapi", corpus, preset=preset)
         assert not response.hits
         assert response.hints
+    # Words of any question are none of this one.
+    assert not appliance.search("how do i bake a zebra", corpus, preset="lexical").hits
+    assert appliance.search("in", corpus, preset="lexical").hits
     near = appliance.search("blokquote", corpus, preset="lexical")
     assert not near.hits
     assert any("blockquot" in term for hint in near.hints for term in hint.terms)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import index_run_pb2, index_service_pb2
 from undercroft.search.v1 import search_service_pb2
 
@@ -219,3 +220,41 @@ def test_a_model_is_not_changed_by_halves_when_a_source_can_not_be_read(
     (tmp_path / "away").rename(more)
     assert appliance.index(project).published
     assert dimensions_of(appliance, project) == {(256, 256)}
+
+
+def test_a_model_that_is_missing_is_seen_without_a_search(
+    appliance: Appliance, project: str, other_model: str, tmp_path: Path
+) -> None:
+    def dense() -> common_pb2.MethodStatus:
+        return next(one for one in appliance.status(project).methods if one.method == "dense")
+
+    def listed(*command: str) -> str:
+        return undercroft(*command, home=appliance.home).stdout
+
+    borrowed = appliance.home / "models" / "borrowed"
+    shutil.copytree(appliance.home / "models" / other_model, borrowed)
+    appliance.update_project(project, embedding_model="borrowed")
+    assert "→ borrowed" in listed("projects", "list")
+    assert dense().state == common_pb2.METHOD_STATE_STALE
+    assert "borrowed" in dense().reason
+    appliance.index(project)
+    assert dense().state == common_pb2.METHOD_STATE_READY
+    assert project[:10] in listed("models", "list")
+
+    refused = undercroft("models", "remove", "borrowed", home=appliance.home, check=False)
+    assert refused.returncode != 0
+    assert project in refused.stderr
+    borrowed.rename(tmp_path / "away")
+    assert (dense().state, "borrowed" in dense().reason) == (common_pb2.METHOD_STATE_DEGRADED, True)
+    assert "missing" in listed("models", "list")
+    answer = appliance.search("answer a request that nobody asked before", project)
+    (problem,) = [leg for leg in answer.legs if leg.leg == "dense"]
+    assert problem.remedy
+    assert problem.remedy not in problem.reason
+    (tmp_path / "away").rename(borrowed)
+    assert dense().state == common_pb2.METHOD_STATE_READY
+
+    appliance.update_project(project, embedding_model=MODEL)
+    appliance.index(project)
+    undercroft("models", "remove", "borrowed", home=appliance.home)
+    assert not borrowed.exists()

@@ -4,6 +4,9 @@ query."""
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 import urllib.request
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +14,14 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from undercroft.common.v1 import common_pb2
 from undercroft.embed.v1 import embed_pb2, embed_service_pb2
 from undercroft.search.v1 import search_pb2
 
 from services.search.steps.base import QueryVector
 from tests.support.appliance import MODEL, MODELS, Appliance
 from tests.support.models import make_projected_model
+from tests.support.waiting import until
 
 OTHER = "projected-128"
 LONGEST_QUERY = "how are sessions of 利用者 closed " * 256
@@ -140,3 +145,30 @@ def test_known_queries_are_answered_by_meaning_while_the_embed_service_is_away(
     finally:
         appliance.wait_ready("embed")
     assert queries_embedded(appliance) == 0
+
+
+def test_an_embed_service_that_hangs_costs_one_query_and_not_each(appliance: Appliance, project: str) -> None:
+    def asked(number: int) -> tuple[float, bool]:
+        """Return how long a new query took, and whether it was answered by meaning too."""
+        started = time.monotonic()
+        answer = appliance.search(f"where does session {number} end while nobody answers?", project)
+        legs = {leg.leg: leg for leg in answer.legs}
+        assert answer.hits
+        assert legs["dense"].reason or legs["dense"].state == common_pb2.METHOD_STATE_READY
+        return time.monotonic() - started, legs["dense"].state == common_pb2.METHOD_STATE_READY
+
+    assert asked(0)[1]
+    process = appliance.pid("embed")
+    os.kill(process, signal.SIGSTOP)
+    try:
+        seconds, by_meaning = asked(1)
+        assert 4 < seconds < 9
+        assert not by_meaning
+        for number in range(2, 5):
+            seconds, by_meaning = asked(number)
+            assert seconds < 2
+            assert not by_meaning
+    finally:
+        os.kill(process, signal.SIGCONT)
+    number = iter(range(5, 1000))
+    until(lambda: asked(next(number))[1])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from undercroft.ingest.v1 import project_service_pb2
+from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
 
 from tests.support.appliance import Appliance
 from tests.support.waiting import until
@@ -176,3 +176,22 @@ def test_two_replicas_share_the_work_and_take_it_over(appliance: Appliance, tmp_
         assert all(report.files.new == 200 for report in reports)
         for name in names:
             assert appliance.status(name).chunks == 350 * 6
+
+
+def test_an_embed_service_that_is_killed_during_a_run_is_waited_for(appliance: Appliance, tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"{number}.md").write_text(f"# Topic {number}\n\nSomething about subject {number} alone.\n")
+    appliance.create_project("embed-killed", [folder])
+    request = index_service_pb2.WatchIndexRunRequest(operation=appliance.start_index("embed-killed"))
+    killed = False
+    for update in appliance.client.index.WatchIndexRun(request):
+        if not killed and update.report.embeddings.embedded >= 64:
+            appliance.kill("embed")
+            killed = True
+    assert killed
+    report = appliance.wait(request.operation)
+    assert report.published
+    assert not report.degraded
+    assert report.embeddings.embedded == 300

@@ -81,3 +81,38 @@ def test_every_record_is_listed_and_got_whole(appliance: Appliance, records: Pat
         text = (records / one.place.path).read_text()
         assert "\n".join(section.text for section in got.sections).rstrip("\n") == text.rstrip("\n")
         assert {section.role for section in got.sections} >= {"status", "context", "decision"}
+
+
+def ask(appliance: Appliance, project: str, query: str) -> list[str]:
+    request = decision_service_pb2.WhyRequest(query=query, projects=[f"projects/{project}"])
+    return [Path(one.decision.place.path).name for one in appliance.client.decisions.Why(request, timeout=60).reasons]
+
+
+def test_a_record_that_is_one_short_passage_is_found_by_a_question(appliance: Appliance, tmp_path: Path) -> None:
+    adr = tmp_path / "short" / "docs" / "adr"
+    adr.mkdir(parents=True)
+    (adr / "0001-record-decisions.md").write_text("# 1. Record decisions\n\n## Decision\n\nWe write them down.\n")
+    (adr / "0002-prefix.md").write_text("# 2. Name prefix zorp for tables\n\nAll tables have the prefix zorp_.\n")
+    (adr / "0003-app-label.rst").write_text(
+        "3. App label prefix\n===================\n\nContext\n-------\n\nLabels collide.\n\nDecision\n--------\n\n"
+        "Every app label starts with the name of its product.\n"
+    )
+    appliance.create_project("short-records", [tmp_path / "short"])
+    appliance.index("short-records")
+    assert ask(appliance, "short-records", "name prefix zorp for tables")[0] == "0002-prefix.md"
+    assert ask(appliance, "short-records", "why do app labels have a prefix?")[0] == "0003-app-label.rst"
+
+
+def test_words_that_all_records_share_speak_for_none_of_them(appliance: Appliance, tmp_path: Path) -> None:
+    adr = tmp_path / "alike" / "docs" / "adr"
+    adr.mkdir(parents=True)
+    chosen = {1: "Postgres for storage", 2: "Kafka for events", 3: "Redis as the cache", 4: "Helm for deployment"}
+    for number, what in chosen.items():
+        (adr / f"000{number}-use.md").write_text(
+            f"# {number}. Use {what}\n\n## Status\n\nAccepted\n\n## Context\n\nWe need to decide.\n\n"
+            f"## Decision\n\nWe use {what}.\n\n## Consequences\n\nThe team has to learn it.\n"
+        )
+    appliance.create_project("alike-records", [tmp_path / "alike"])
+    appliance.index("alike-records")
+    for number, name in ((1, "postgres"), (2, "kafka"), (3, "redis"), (4, "helm")):
+        assert ask(appliance, "alike-records", f"why {name}?")[0] == f"000{number}-use.md"

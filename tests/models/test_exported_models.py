@@ -157,9 +157,9 @@ def test_the_second_engine_refuses_a_recipe_of_other_dimensions(tmp_path: Path) 
     directory = prepare(write_model(tmp_path / "source", "mpnet"), tmp_path / "model", options=options).directory
     path = directory / "recipe.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "dimensions": 16}))
-    manifest = Manifest.from_json((directory / "manifest.json").read_text())
+    manifest = Manifest.from_json((directory / "manifest.json").read_bytes())
     files = {name: describe_file(directory / name) for name in manifest.files}
-    digest = model_digest(Recipe.from_json(path.read_text()), "", files)
+    digest = model_digest(Recipe.from_json(path.read_bytes()), "", files)
     (directory / "manifest.json").write_text(replace(manifest, files=files, digest=digest).to_json())
     with pytest.raises(DataLoss) as raised:
         verify(directory, threads=1)

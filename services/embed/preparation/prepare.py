@@ -218,7 +218,7 @@ def _inputs(encoder: Encoder, calibration: Calibration) -> dict[str, str]:
 def _existing(destination: Path, inputs: dict[str, str]) -> PreparedModel | None:
     if not (destination / MANIFEST_NAME).is_file():
         return None
-    manifest = Manifest.from_json((destination / MANIFEST_NAME).read_text(encoding="utf-8"))
+    manifest = Manifest.from_json((destination / MANIFEST_NAME).read_bytes())
     if manifest.inputs_digest != digest_of(inputs):
         return None
     recipe = check_files(destination, manifest)

@@ -85,7 +85,7 @@ class EmbedStage:
             else:
                 everything = wanted is Wanted.MISSING
                 left = await vectors.missing(connection, project_id, run_id, everything=everything)
-        size = self._run.shop.embed.batch_texts
+        size = min(self._run.shop.embed.batch_texts, model.max_texts or self._run.shop.embed.batch_texts)
         round_size = size * self._run.shop.embed.concurrency
         for first in range(0, len(left), round_size):
             async with self._run.shop.database.transaction() as connection:

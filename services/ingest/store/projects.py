@@ -29,7 +29,7 @@ from services.ingest.tiers import Tier, TierRule
 
 _PROJECT = """
 SELECT p.id, p.name, p.display_name, p.embedding_model, p.generation, p.created_at, g.published_at, p.tiers,
-       p.index_dependencies, p.sync_interval_s, p.watch
+       p.index_dependencies, p.sync_interval_s, p.watch, coalesce(g.model_name, '') AS live_model
 FROM projects p LEFT JOIN generations g ON g.project_id = p.id AND g.number = p.generation
 """
 _VISIBLE = "(%(visible)s::bigint[] IS NULL OR p.id = ANY(%(visible)s))"

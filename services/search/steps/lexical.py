@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import pydantic
 
 from services.core.lexical import LexicalHit, LexicalIndex
 from services.core.snapshots import Scope
+from services.core.words import COMMON_WORDS
 from services.search import store
 from services.search.indexes import LEXICAL, Problem
 from services.search.queries import Candidate, LegReport, Legs
@@ -56,8 +57,15 @@ class Lexical(LegStep):
             located = await store.locate(query.connection, scope, query.restriction, [hit.id for hit in hits.hits])
             found = [_candidate(scope, hit, located[hit.id], query.words) for hit in hits.hits if hit.id in located]
             if len(found) >= limit or len(hits.hits) < wanted:
-                return in_order(found, limit)
+                return _with_evidence(in_order(found, limit), query.words.values())
             wanted *= 4
+
+
+def _with_evidence(found: list[Candidate], asked: Iterable[str]) -> list[Candidate]:
+    """Leave out what has nothing of the query but words of any question, unless the query has nothing else."""
+    if all(word.lower() in COMMON_WORDS for word in asked):
+        return found
+    return [one for one in found if any(word.lower() not in COMMON_WORDS for word in one.matched_terms)]
 
 
 def _candidate(scope: Scope, hit: LexicalHit, located: store.Located, words: Mapping[str, str]) -> Candidate:

@@ -209,3 +209,17 @@ async def test_the_oldest_text_decides_so_that_no_length_starves(engine: Engine,
         gate.release()
         await asyncio.gather(*running, long, *short)
     assert gate.batches[2][1] == 96
+
+
+async def test_a_batch_that_cannot_be_made_fails_its_texts_and_no_worker(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with batcher_of(engine) as batcher:
+        with monkeypatch.context() as broken:
+            broken.setattr(engine, "most_rows", lambda bucket: 1 // 0)
+            for purpose in Purpose:
+                with pytest.raises(ZeroDivisionError):
+                    await asyncio.wait_for(submit(batcher, ["a", "b"], purpose), 10)
+        assert batcher.queue_length == 0
+        for purpose in Purpose:
+            assert (await asyncio.wait_for(submit(batcher, ["a", "b"], purpose), 10)).vectors.shape[0] == 2

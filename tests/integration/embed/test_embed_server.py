@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import random
@@ -311,6 +312,8 @@ async def test_models_are_checked_unloaded_and_replaced_while_the_server_runs(
             manage = model_service_pb2_grpc.ModelServiceStub(opened)
             broken = await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name="broken"))
             assert "openvino_model_float32.bin is damaged" in broken.refusal
+            get_broken = model_service_pb2.GetModelRequest(name="broken")
+            assert (await manage.GetModel(get_broken)).refusal == broken.refusal
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await embed.Embed(request(["x"], model="broken"))
             assert error_reason(raised.value)[0] == "MODEL_FILE_DAMAGED"
@@ -318,6 +321,20 @@ async def test_models_are_checked_unloaded_and_replaced_while_the_server_runs(
             repaired = await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name="broken"))
             assert repaired.refusal == ""
             assert repaired.probe_cosine > 0.999
+            assert (await manage.GetModel(get_broken)).refusal == ""
+            assert (await embed.Embed(request(["x"], model="broken"))).vectors.count == 1
+
+            # Damage that no size shows is known from the verify that found it, and gone with the files that had it.
+            content = bytearray(weights.read_bytes())
+            content[len(content) // 2] ^= 1
+            weights.unlink()
+            weights.write_bytes(content)
+            assert (await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name="broken"))).refusal
+            state = await manage.GetModel(get_broken)
+            assert state.loaded
+            assert "is damaged" in state.refusal
+            shutil.copyfile(tiny_model.directory / weights.name, weights)
+            assert (await manage.GetModel(get_broken)).refusal == ""
 
             first = await embed.Embed(request(["x"], model="tiny"))
             assert first.model_digest == quantized_model.manifest.digest
@@ -327,6 +344,8 @@ async def test_models_are_checked_unloaded_and_replaced_while_the_server_runs(
 
             (models / "tiny").rename(tmp_path / "old")
             shutil.copytree(tiny_model.directory, models / "tiny")
+            listed = await manage.GetModel(model_service_pb2.GetModelRequest(name="tiny"))
+            assert (listed.digest, listed.loaded) == (tiny_model.manifest.digest, False)
             replaced = await embed.Embed(request(["x"], model="tiny"))
             assert replaced.model_digest == tiny_model.manifest.digest
 
@@ -359,3 +378,80 @@ async def test_an_empty_models_directory_serves_and_says_so(tmp_path: Path, star
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(20) == 0
+
+
+async def test_a_stream_answers_a_client_that_waits_for_each_answer(stub: Stub) -> None:
+    call = stub.EmbedStream()
+    for number in range(4):
+        await call.write(embed_service_pb2.EmbedStreamRequest(request=request([f"text {number}"])))
+        answer = await asyncio.wait_for(call.read(), 20)
+        assert answer.response.vectors.count == 1
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+
+
+def _odd_directories(models: Path, healthy: Path) -> set[str]:
+    """Make model directories that no admin would want, each with another fault."""
+
+    def change(name: str, file: str, content: bytes | None = None, **values: object) -> None:
+        shutil.copytree(healthy, models / name)
+        path = models / name / file
+        if content is None:
+            document = json.loads(path.read_text())
+            for key, value in values.items():
+                place = document
+                *above, last = key.split("__")
+                for part in above:
+                    place = place[part]
+                place[last] = value
+            content = json.dumps(document).encode()
+        path.unlink()
+        path.write_bytes(content)
+
+    change("not-utf8", "manifest.json", b"\xff\xfe")
+    change("deep", "manifest.json", b"[" * 200_000)
+    change("list", "manifest.json", b"[]")
+    change("infinite", "manifest.json", b'{"format": Infinity}')
+    change("surrogate", "manifest.json", digest="\ud800")
+    change("huge-number", "manifest.json", fidelity__texts=2**31)
+    manifest = json.loads((healthy / "manifest.json").read_text())
+    packed = manifest["probes"][0]["vector_float32_le_base64"]
+    nan = np.full(len(base64.b64decode(packed)) // 4, np.nan, dtype="<f4").tobytes()
+    manifest["probes"][0]["vector_float32_le_base64"] = base64.b64encode(nan).decode()
+    change("no-direction", "manifest.json", json.dumps(manifest).encode())
+    change("recipe-not-utf8", "recipe.json", b"\xff")
+    change("recipe-huge", "recipe.json", max_length_tokens=2**40)
+    change("recipe-pad", "recipe.json", pad_token_id=-1)
+    change("pipe", "recipe.json", b"{}")
+    (models / "pipe" / "recipe.json").unlink()
+    os.mkfifo(models / "pipe" / "recipe.json")
+    return {path.name for path in models.iterdir()}
+
+
+async def test_damaged_directories_are_refused_in_words_and_cost_the_others_nothing(
+    tiny_model: PreparedModel, tmp_path: Path, start_server: Start
+) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    odd = _odd_directories(models, tiny_model.directory)
+    shutil.copytree(tiny_model.directory, models / "tiny")
+    with start_server(models) as running:
+        async with open_channel(running.target) as opened:
+            embed: Stub = embed_service_pb2_grpc.EmbedServiceStub(opened)
+            manage = model_service_pb2_grpc.ModelServiceStub(opened)
+            for _ in range(2):
+                info = await embed.GetInfo(embed_service_pb2.GetInfoRequest(), timeout=20)
+                assert {model.name for model in info.models} == {*odd, "tiny"}
+                assert {model.name for model in info.models if model.refusal} >= odd - {"no-direction"}
+            for name in sorted(odd):
+                verified = await manage.VerifyModel(model_service_pb2.VerifyModelRequest(name=name), timeout=20)
+                assert verified.refusal, name
+                with pytest.raises(grpc.aio.AioRpcError) as raised:
+                    await embed.Embed(request(["x"], model=name), timeout=20)
+                reason, metadata = error_reason(raised.value)
+                assert reason not in {"INTERNAL", ""}, name
+                assert metadata["remedy"], name
+            assert (await embed.Embed(request(["x"], model="tiny"), timeout=20)).vectors.count == 1
+            # A directory that is gone can be taken out of memory.
+            shutil.rmtree(models / "tiny")
+            await manage.UnloadModel(model_service_pb2.UnloadModelRequest(name="tiny"), timeout=20)

@@ -7,15 +7,30 @@ from pathlib import Path
 
 import pytest
 
-from services.core.errors import Conflict, DataLoss, NotReady
-from services.embed.installation import install
+from services.core.errors import Conflict, DataLoss, NotFound, NotReady
+from services.embed.installation import install, remove
 from services.embed.verify import check_files, read_manifest
 
 
 def test_a_prepared_model_is_installed_and_once_more_is_nothing(real_model: Path, tmp_path: Path) -> None:
-    manifest = install(real_model, tmp_path / "models" / "m")
+    manifest, is_new = install(real_model, tmp_path / "models" / "m")
+    assert is_new
     check_files(tmp_path / "models" / "m", manifest)
-    assert install(real_model, tmp_path / "models" / "m").digest == manifest.digest
+    again, is_new = install(real_model, tmp_path / "models" / "m")
+    assert (again.digest, is_new) == (manifest.digest, False)
+
+
+def test_a_model_is_removed_whole_and_a_missing_one_is_told(real_model: Path, tmp_path: Path) -> None:
+    install(real_model, tmp_path / "models" / "m")
+    remove(tmp_path / "models" / "m")
+    assert list((tmp_path / "models").iterdir()) == []
+    with pytest.raises(NotFound):
+        remove(tmp_path / "models" / "m")
+
+
+def test_a_path_to_nothing_is_no_model_that_was_not_prepared(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="is not a directory"):
+        install(tmp_path / "nowhere", tmp_path / "models" / "m")
 
 
 def test_a_damaged_model_is_refused_and_leaves_nothing(real_model: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def turned(probe: Probe, cosine: float) -> Probe:
 
 def rewrite(directory: Path, change: Callable[[Manifest], Manifest]) -> None:
     path = directory / "manifest.json"
-    path.write_text(change(Manifest.from_json(path.read_text())).to_json())
+    path.write_text(change(Manifest.from_json(path.read_bytes())).to_json())
 
 
 def reseal(directory: Path) -> None:
@@ -40,7 +40,7 @@ def reseal(directory: Path) -> None:
 
     def change(manifest: Manifest) -> Manifest:
         files = {name: describe_file(directory / name) for name in manifest.files}
-        recipe = Recipe.from_json((directory / "recipe.json").read_text())
+        recipe = Recipe.from_json((directory / "recipe.json").read_bytes())
         return replace(manifest, files=files, digest=model_digest(recipe, manifest.graph, files))
 
     rewrite(directory, change)

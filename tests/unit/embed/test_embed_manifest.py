@@ -38,7 +38,7 @@ MANIFEST = Manifest(
 
 
 def test_a_manifest_is_read_back_as_it_was_written_to_the_last_bit_of_its_probes() -> None:
-    read = Manifest.from_json(MANIFEST.to_json())
+    read = Manifest.from_json(MANIFEST.to_json().encode())
     assert replace(read, probes=()) == replace(MANIFEST, probes=())
     assert read.probes[0].vector.tobytes() == MANIFEST.probes[0].vector.tobytes()
     assert read.to_json() == MANIFEST.to_json()
@@ -78,13 +78,13 @@ def test_a_manifest_that_names_files_outside_of_its_directory_is_refused(name: s
     document = json.loads(MANIFEST.to_json())
     for place in ({**document, "graph": name}, {**document, "files": {name: document["files"]["graph.xml"]}}):
         with pytest.raises(DataLoss):
-            Manifest.from_json(json.dumps(place))
+            Manifest.from_json(json.dumps(place).encode())
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"format": 99}', "\u0000"])
 def test_a_malformed_manifest_is_refused_in_words(text: str) -> None:
     with pytest.raises(DataLoss) as raised:
-        Manifest.from_json(text)
+        Manifest.from_json(text.encode())
     assert raised.value.remedy
 
 

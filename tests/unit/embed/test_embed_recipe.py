@@ -37,7 +37,7 @@ recipes = st.builds(
 
 @given(recipes)
 def test_a_recipe_is_read_back_as_it_was_written(recipe: Recipe) -> None:
-    assert Recipe.from_json(recipe.to_json()) == recipe
+    assert Recipe.from_json(recipe.to_json().encode()) == recipe
 
 
 @given(recipes, recipes)
@@ -70,7 +70,7 @@ def test_each_purpose_has_its_own_prompt() -> None:
 def test_a_malformed_recipe_is_refused_not_guessed(key: str, value: object) -> None:
     document = json.loads(RECIPE.to_json())
     with pytest.raises(DataLoss):
-        Recipe.from_json(json.dumps({**document, key: value}))
+        Recipe.from_json(json.dumps({**document, key: value}).encode())
     del document[key]
     with pytest.raises(DataLoss):
-        Recipe.from_json(json.dumps(document))
+        Recipe.from_json(json.dumps(document).encode())

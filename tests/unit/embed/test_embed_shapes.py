@@ -61,3 +61,8 @@ def test_the_shapes_of_a_model_are_few(max_length: int, most: int) -> None:
 def test_texts_run_one_by_one_where_rows_are_not_independent(case: tuple[list[int], int]) -> None:
     lengths, max_length = case
     assert all(len(batch.indexes) == 1 for batch in batches(lengths, max_length, most_rows=1))
+
+
+def test_a_text_of_no_tokens_has_a_shape_too() -> None:
+    assert rows_of(bucket_of(0, 256)) >= 1
+    assert bucket_of(0, 256) == bucket_of(1, 256)

@@ -29,7 +29,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from undercroft.common.v1 import common_pb2 as undercroft_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"undercroft/ingest/v1/project.proto\x12\x14undercroft.ingest.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!undercroft/common/v1/common.proto\"\xa1\x03\n\x07Project\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x17\n\x0f\x65mbedding_model\x18\x03 \x01(\t\x12\x18\n\ngeneration\x18\x04 \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x36\n\x0cpublish_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x35\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12-\n\x05tiers\x18\x07 \x03(\x0b\x32\x1e.undercroft.ingest.v1.TierRule\x12\x1a\n\x12index_dependencies\x18\x08 \x01(\x08\x12\x30\n\rsync_interval\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05watch\x18\n \x01(\x08:>\xea\x41;\n\x12undercroft/Project\x12\x12projects/{project}*\x08projects2\x07project\"V\n\x08TierRule\x12\x1a\n\x0cpackage_glob\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12.\n\x04tier\x18\x02 \x01(\x0e\x32\x1a.undercroft.ingest.v1.TierB\x04\xe2\x41\x01\x02\"\xd5\x03\n\x06Source\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x0f\n\x07package\x18\x02 \x01(\t\x12\x34\n\x06\x66older\x18\x03 \x01(\x0b\x32\".undercroft.ingest.v1.FolderOriginH\x00\x12.\n\x03git\x18\x04 \x01(\x0b\x32\x1f.undercroft.ingest.v1.GitOriginH\x00\x12\x36\n\x07\x61rchive\x18\x05 \x01(\x0b\x32#.undercroft.ingest.v1.ArchiveOriginH\x00\x12\x32\n\x05wheel\x18\x06 \x01(\x0b\x32!.undercroft.ingest.v1.WheelOriginH\x00\x12\x35\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12.\n\x04tier\x18\x08 \x01(\x0e\x32\x1a.undercroft.ingest.v1.TierB\x04\xe2\x41\x01\x03\x12\x15\n\x07managed\x18\t \x01(\x08\x42\x04\xe2\x41\x01\x03:L\xea\x41I\n\x11undercroft/Source\x12#projects/{project}/sources/{source}*\x07sources2\x06sourceB\x08\n\x06origin\"\"\n\x0c\x46olderOrigin\x12\x12\n\x04path\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"F\n\tGitOrigin\x12\x11\n\x03url\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x14\n\x06\x63ommit\x18\x03 \x01(\tB\x04\xe2\x41\x01\x03\">\n\rArchiveOrigin\x12\x14\n\x06upload\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x17\n\tfile_name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x03\"!\n\x0bWheelOrigin\x12\x12\n\x04\x66ile\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"\xd9\x02\n\rProjectStatus\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x30\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1e.undercroft.common.v1.Snapshot\x12\r\n\x05\x66iles\x18\x03 \x01(\x03\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\x03\x12\x0f\n\x07symbols\x18\x05 \x01(\x03\x12\x12\n\nreferences\x18\x06 \x01(\x03\x12\x11\n\tdecisions\x18\x07 \x01(\x03\x12\x33\n\x07methods\x18\x08 \x03(\x0b\x32\".undercroft.common.v1.MethodStatus\x12/\n\x08sidecars\x18\t \x03(\x0b\x32\x1d.undercroft.ingest.v1.Sidecar\x12\x19\n\x11running_operation\x18\n \x01(\t\x12\x16\n\x0elast_operation\x18\x0b \x01(\t\x12\x15\n\rskipped_files\x18\x0c \x01(\x03\"=\n\x07Sidecar\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03*N\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\r\n\tTIER_FULL\x10\x01\x12\x12\n\x0eTIER_DOC_PAGES\x10\x02\x12\r\n\tTIER_NONE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"undercroft/ingest/v1/project.proto\x12\x14undercroft.ingest.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x19google/api/resource.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!undercroft/common/v1/common.proto\"\xc5\x03\n\x07Project\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x17\n\x0f\x65mbedding_model\x18\x03 \x01(\t\x12\x18\n\ngeneration\x18\x04 \x01(\x03\x42\x04\xe2\x41\x01\x03\x12\x36\n\x0cpublish_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12\x35\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12-\n\x05tiers\x18\x07 \x03(\x0b\x32\x1e.undercroft.ingest.v1.TierRule\x12\x1a\n\x12index_dependencies\x18\x08 \x01(\x08\x12\x30\n\rsync_interval\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05watch\x18\n \x01(\x08\x12\"\n\x14live_embedding_model\x18\x0b \x01(\tB\x04\xe2\x41\x01\x03:>\xea\x41;\n\x12undercroft/Project\x12\x12projects/{project}*\x08projects2\x07project\"V\n\x08TierRule\x12\x1a\n\x0cpackage_glob\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12.\n\x04tier\x18\x02 \x01(\x0e\x32\x1a.undercroft.ingest.v1.TierB\x04\xe2\x41\x01\x02\"\xd5\x03\n\x06Source\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x08\x12\x0f\n\x07package\x18\x02 \x01(\t\x12\x34\n\x06\x66older\x18\x03 \x01(\x0b\x32\".undercroft.ingest.v1.FolderOriginH\x00\x12.\n\x03git\x18\x04 \x01(\x0b\x32\x1f.undercroft.ingest.v1.GitOriginH\x00\x12\x36\n\x07\x61rchive\x18\x05 \x01(\x0b\x32#.undercroft.ingest.v1.ArchiveOriginH\x00\x12\x32\n\x05wheel\x18\x06 \x01(\x0b\x32!.undercroft.ingest.v1.WheelOriginH\x00\x12\x35\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x03\x12.\n\x04tier\x18\x08 \x01(\x0e\x32\x1a.undercroft.ingest.v1.TierB\x04\xe2\x41\x01\x03\x12\x15\n\x07managed\x18\t \x01(\x08\x42\x04\xe2\x41\x01\x03:L\xea\x41I\n\x11undercroft/Source\x12#projects/{project}/sources/{source}*\x07sources2\x06sourceB\x08\n\x06origin\"\"\n\x0c\x46olderOrigin\x12\x12\n\x04path\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"F\n\tGitOrigin\x12\x11\n\x03url\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x14\n\x06\x63ommit\x18\x03 \x01(\tB\x04\xe2\x41\x01\x03\">\n\rArchiveOrigin\x12\x14\n\x06upload\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x17\n\tfile_name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x03\"!\n\x0bWheelOrigin\x12\x12\n\x04\x66ile\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"\xd9\x02\n\rProjectStatus\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x30\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1e.undercroft.common.v1.Snapshot\x12\r\n\x05\x66iles\x18\x03 \x01(\x03\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\x03\x12\x0f\n\x07symbols\x18\x05 \x01(\x03\x12\x12\n\nreferences\x18\x06 \x01(\x03\x12\x11\n\tdecisions\x18\x07 \x01(\x03\x12\x33\n\x07methods\x18\x08 \x03(\x0b\x32\".undercroft.common.v1.MethodStatus\x12/\n\x08sidecars\x18\t \x03(\x0b\x32\x1d.undercroft.ingest.v1.Sidecar\x12\x19\n\x11running_operation\x18\n \x01(\t\x12\x16\n\x0elast_operation\x18\x0b \x01(\t\x12\x15\n\rskipped_files\x18\x0c \x01(\x03\"=\n\x07Sidecar\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03*N\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\r\n\tTIER_FULL\x10\x01\x12\x12\n\x0eTIER_DOC_PAGES\x10\x02\x12\r\n\tTIER_NONE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,6 +44,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROJECT'].fields_by_name['publish_time']._serialized_options = b'\342A\001\003'
   _globals['_PROJECT'].fields_by_name['create_time']._loaded_options = None
   _globals['_PROJECT'].fields_by_name['create_time']._serialized_options = b'\342A\001\003'
+  _globals['_PROJECT'].fields_by_name['live_embedding_model']._loaded_options = None
+  _globals['_PROJECT'].fields_by_name['live_embedding_model']._serialized_options = b'\342A\001\003'
   _globals['_PROJECT']._loaded_options = None
   _globals['_PROJECT']._serialized_options = b'\352A;\n\022undercroft/Project\022\022projects/{project}*\010projects2\007project'
   _globals['_TIERRULE'].fields_by_name['package_glob']._loaded_options = None
@@ -72,24 +74,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ARCHIVEORIGIN'].fields_by_name['file_name']._serialized_options = b'\342A\001\003'
   _globals['_WHEELORIGIN'].fields_by_name['file']._loaded_options = None
   _globals['_WHEELORIGIN'].fields_by_name['file']._serialized_options = b'\342A\001\002'
-  _globals['_TIER']._serialized_start=1818
-  _globals['_TIER']._serialized_end=1896
+  _globals['_TIER']._serialized_start=1854
+  _globals['_TIER']._serialized_end=1932
   _globals['_PROJECT']._serialized_start=221
-  _globals['_PROJECT']._serialized_end=638
-  _globals['_TIERRULE']._serialized_start=640
-  _globals['_TIERRULE']._serialized_end=726
-  _globals['_SOURCE']._serialized_start=729
-  _globals['_SOURCE']._serialized_end=1198
-  _globals['_FOLDERORIGIN']._serialized_start=1200
-  _globals['_FOLDERORIGIN']._serialized_end=1234
-  _globals['_GITORIGIN']._serialized_start=1236
-  _globals['_GITORIGIN']._serialized_end=1306
-  _globals['_ARCHIVEORIGIN']._serialized_start=1308
-  _globals['_ARCHIVEORIGIN']._serialized_end=1370
-  _globals['_WHEELORIGIN']._serialized_start=1372
-  _globals['_WHEELORIGIN']._serialized_end=1405
-  _globals['_PROJECTSTATUS']._serialized_start=1408
-  _globals['_PROJECTSTATUS']._serialized_end=1753
-  _globals['_SIDECAR']._serialized_start=1755
-  _globals['_SIDECAR']._serialized_end=1816
+  _globals['_PROJECT']._serialized_end=674
+  _globals['_TIERRULE']._serialized_start=676
+  _globals['_TIERRULE']._serialized_end=762
+  _globals['_SOURCE']._serialized_start=765
+  _globals['_SOURCE']._serialized_end=1234
+  _globals['_FOLDERORIGIN']._serialized_start=1236
+  _globals['_FOLDERORIGIN']._serialized_end=1270
+  _globals['_GITORIGIN']._serialized_start=1272
+  _globals['_GITORIGIN']._serialized_end=1342
+  _globals['_ARCHIVEORIGIN']._serialized_start=1344
+  _globals['_ARCHIVEORIGIN']._serialized_end=1406
+  _globals['_WHEELORIGIN']._serialized_start=1408
+  _globals['_WHEELORIGIN']._serialized_end=1441
+  _globals['_PROJECTSTATUS']._serialized_start=1444
+  _globals['_PROJECTSTATUS']._serialized_end=1789
+  _globals['_SIDECAR']._serialized_start=1791
+  _globals['_SIDECAR']._serialized_end=1852
 # @@protoc_insertion_point(module_scope)

@@ -70,6 +70,7 @@ class Project(_message.Message):
     INDEX_DEPENDENCIES_FIELD_NUMBER: _builtins.int
     SYNC_INTERVAL_FIELD_NUMBER: _builtins.int
     WATCH_FIELD_NUMBER: _builtins.int
+    LIVE_EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Resource name, projects/{project}. The id is 1 to 63 of a-z, 0-9, '-', '_' and '.', and starts with a letter or digit."""
     display_name: _builtins.str
@@ -85,6 +86,10 @@ class Project(_message.Message):
     watch: _builtins.bool
     """Whether the folders of the project are watched where the ingest service runs: an edit is indexed a moment later.
     Changes that another machine makes on a network volume are not seen so; sync_interval is for those.
+    """
+    live_embedding_model: _builtins.str
+    """The embedding model that the live generation was made with, and that answers; empty before the first publish, and
+    without dense retrieval. Differs from embedding_model until the next index run.
     """
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp:
@@ -119,10 +124,11 @@ class Project(_message.Message):
         index_dependencies: _builtins.bool = ...,
         sync_interval: _duration_pb2.Duration | None = ...,
         watch: _builtins.bool = ...,
+        live_embedding_model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "publish_time", b"publish_time", "sync_interval", b"sync_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "embedding_model", b"embedding_model", "generation", b"generation", "index_dependencies", b"index_dependencies", "name", b"name", "publish_time", b"publish_time", "sync_interval", b"sync_interval", "tiers", b"tiers", "watch", b"watch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "embedding_model", b"embedding_model", "generation", b"generation", "index_dependencies", b"index_dependencies", "live_embedding_model", b"live_embedding_model", "name", b"name", "publish_time", b"publish_time", "sync_interval", b"sync_interval", "tiers", b"tiers", "watch", b"watch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
