@@ -1,12 +1,11 @@
-"""``undercroft index``: bring a project up to date with its folders."""
+"""``undercroft index``: bring a project up to date with its sources."""
 
 from __future__ import annotations
 
-import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import grpc
@@ -20,6 +19,7 @@ from undercroft.ingest.v1 import index_run_pb2, index_service_pb2, project_pb2, 
 from services.cli.connection import connect
 from services.cli.options import HomeOption
 from services.cli.output import console, fail
+from services.cli.places import Place, ensure_sources, origin_of, places_of
 from services.core.errors import InvalidArgument, UndercroftError
 
 _STAGES = {
@@ -40,6 +40,7 @@ _TIERS = {
     "none": project_pb2.TIER_NONE,
 }
 _SILENCE_S = 5.0
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def register(app: typer.Typer) -> None:
@@ -48,11 +49,28 @@ def register(app: typer.Typer) -> None:
 
 
 def index(
-    folders: Annotated[
-        list[Path] | None, typer.Argument(help="Folders to index; none: those that the project has already.")
+    places: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PLACE]...",
+            help="Folders, archives (tar, tar.gz, tar.zst, zip), git bundles, bare repositories or git URLs; "
+            "none: the sources that the project has already.",
+        ),
     ] = None,
     project: Annotated[
-        str, typer.Option("--project", "-p", help="Project to index into [default: from the first folder's name].")
+        str, typer.Option("--project", "-p", help="Project to index into [default: from the first place's name].")
+    ] = "",
+    revision: Annotated[
+        str | None,
+        typer.Option(
+            "--revision",
+            help="Branch, tag or commit to index of the git repositories that are named; folders with a .git are taken "
+            "as such then.",
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        str, typer.Option("--source", help="Id of the source, for a single place [default: from its name].")
     ] = "",
     model: Annotated[
         str | None, typer.Option("--model", help='Embedding model of the project; "" for none.', show_default=False)
@@ -79,17 +97,31 @@ def index(
             "The rules of a call replace the former ones; '' alone removes them.",
         ),
     ] = None,
+    watch: Annotated[
+        bool | None,
+        typer.Option("--watch/--no-watch", help="Index edits of the project's folders by itself.", show_default=False),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every",
+            metavar="INTERVAL",
+            help="Index by itself so often: 90s, 15m, 6h, 1d; 0 for never.",
+            show_default=False,
+        ),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Bring a project up to date, and say what was done."""
     out = console()
     try:
-        name, wanted = _wanted(folders or [], project)
-        settings = _settings(model, dependencies, tiers)
+        wanted = places_of(places or [], revision, source)
+        name = _project(wanted, project)
+        settings = _settings(model, dependencies, tiers, watch, every)
     except UndercroftError as error:
         fail(error)
     with connect(home) as client:
-        _ensure_project(client, name, settings, wanted, named=bool(project))
+        ensure_sources(client, name, wanted, _ensure_project(client, name, settings, wanted, named=bool(project)))
         request = index_service_pb2.RunIndexRequest(
             project=f"projects/{name}", verify=verify, force=force, re_embed=re_embed
         )
@@ -125,7 +157,9 @@ class _Settings:
     fields: list[str]
 
 
-def _settings(model: str | None, dependencies: bool | None, tiers: list[str] | None) -> _Settings:
+def _settings(
+    model: str | None, dependencies: bool | None, tiers: list[str] | None, watch: bool | None, every: str | None
+) -> _Settings:
     project, fields = project_pb2.Project(), []
     if model is not None:
         project.embedding_model = model
@@ -141,67 +175,62 @@ def _settings(model: str | None, dependencies: bool | None, tiers: list[str] | N
         project.tiers.add(package_glob=glob, tier=number)
     if tiers:
         fields.append("tiers")
+    if watch is not None:
+        project.watch = watch
+        fields.append("watch")
+    if every is not None:
+        project.sync_interval.FromSeconds(_interval_s(every))
+        fields.append("sync_interval")
     return _Settings(project, fields)
 
 
-def _wanted(folders: list[Path], project: str) -> tuple[str, list[Path]]:
-    """Return the project's id and the folders, resolved."""
-    if not folders and not project:
+def _interval_s(text: str) -> int:
+    match = re.fullmatch(r"(\d{1,6})([smhd]?)", text.strip())
+    if match is None:
+        raise InvalidArgument(f"{text!r} is no interval.", remedy="Give a number and s, m, h or d: 15m.")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _project(places: Sequence[Place], project: str) -> str:
+    """Return the project's id: the one that was given, or that of the first place."""
+    if not places and not project:
         raise InvalidArgument("Nothing to index.", remedy="Name a folder, or a project with --project.")
-    for folder in folders:
-        if not folder.is_dir():
-            raise InvalidArgument(f"{folder} is no folder.", remedy="Check the path.")
-    resolved = [folder.resolve() for folder in folders]
-    return project or _slug(resolved[0].name), resolved
+    return project or places[0].source_id
 
 
-def _slug(name: str) -> str:
-    """Make a resource id of a folder's name."""
-    slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:63]
-    return slug or "root"
+def _ensure_project(
+    client: Client, name: str, settings: _Settings, places: Sequence[Place], *, named: bool
+) -> list[project_pb2.Source]:
+    """Create the project where it is missing, give it the settings that were asked for, and return its sources.
 
-
-def _ensure_project(client: Client, name: str, settings: _Settings, folders: list[Path], *, named: bool) -> None:
-    """Create the project and its sources where they are missing, and give it the settings that were asked for.
-
-    A project that was not named but guessed from a folder must have that folder already, or be new.
+    A project that was not named but guessed from a place must have that place already, or be new.
     """
     parent = f"projects/{name}"
     # Without a project in the request, a new one gets the default model.
     wanted = settings.project if "embedding_model" in settings.fields else None
     listed: list[project_pb2.Source] = []
-    exists = not folders
+    exists = not places
     try:
-        if folders:
+        if places:
             client.projects.CreateProject(project_service_pb2.CreateProjectRequest(project_id=name, project=wanted))
     except grpc.RpcError as error:
         if explain(error).code != "ALREADY_EXISTS":
             raise
         exists = True
     if exists:
-        # Without folders a project that is not there is a mistake, not a new project.
+        # Without places a project that is not there is a mistake, not a new project.
         request = project_service_pb2.ListSourcesRequest(parent=parent, page_size=1000)
         listed = list(client.projects.ListSources(request).sources)
-    known = {source.folder.path for source in listed if source.HasField("folder")}
-    if listed and not named and not known & {os.fspath(folder) for folder in folders}:
+    if listed and not named and not any(one.is_of(source) for one in places for source in listed):
         fail(
             InvalidArgument(
-                f"There is a project {name!r} already, of {', '.join(sorted(known))}.",
-                remedy=f"Add the folder to it with `--project {name}`, or name another project with `--project`.",
+                f"There is a project {name!r} already, of {', '.join(sorted(map(origin_of, listed)))}.",
+                remedy=f"Add to it with `--project {name}`, or name another project with `--project`.",
             )
         )
     if settings.fields and (exists or wanted is None):
         _update(client, parent, settings)
-    taken = {source.name.rpartition("/")[2] for source in listed}
-    for folder in folders:
-        if os.fspath(folder) in known:
-            continue
-        source_id = next(one for one in _names(_slug(folder.name)) if one not in taken)
-        taken.add(source_id)
-        source = project_pb2.Source(folder=project_pb2.FolderOrigin(path=os.fspath(folder)))
-        client.projects.CreateSource(
-            project_service_pb2.CreateSourceRequest(parent=parent, source_id=source_id, source=source)
-        )
+    return listed
 
 
 def _update(client: Client, project: str, settings: _Settings) -> None:
@@ -211,10 +240,6 @@ def _update(client: Client, project: str, settings: _Settings) -> None:
             project=settings.project, update_mask=field_mask_pb2.FieldMask(paths=settings.fields)
         )
     )
-
-
-def _names(slug: str) -> list[str]:
-    return [slug, *(f"{slug[:58]}-{number}" for number in range(2, 1000))]
 
 
 def _watch(client: Client, out: Console, operation: str) -> index_run_pb2.IndexRunReport:

@@ -15,6 +15,7 @@ from services.cli.connection import connect
 from services.cli.index import see_through
 from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, print_json
+from services.cli.places import origin_of
 
 group = typer.Typer(
     help="Projects: list, status, sources, skipped files, cancel, clear, delete.",
@@ -116,8 +117,7 @@ def sources(project: ProjectArgument, as_json: JsonOption = False, home: HomeOpt
         table.add_column(heading)
     for one in response.sources:
         tier = project_pb2.Tier.Name(one.tier).removeprefix("TIER_").lower()
-        origin = one.wheel.file + (" (dependency)" if one.managed else "") if one.HasField("wheel") else one.folder.path
-        table.add_row(one.name.rpartition("/")[2], one.package, tier, origin)
+        table.add_row(one.name.rpartition("/")[2], one.package, tier, origin_of(one))
     console().print(table)
 
 

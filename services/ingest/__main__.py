@@ -146,6 +146,7 @@ async def main() -> None:
             repairs,
             sweeper,
             uploads,
+            checkouts,
             interval_s=settings.housekeeping_interval_s,
             verify_interval_s=settings.verify_interval_s,
             orphan_grace_s=settings.orphan_grace_s,

@@ -13,6 +13,8 @@ import structlog
 from services.core.db import Database
 from services.core.errors import UndercroftError
 from services.ingest.caching import keep_house
+from services.ingest.git.checkouts import Checkouts
+from services.ingest.projects import GIT
 from services.ingest.repairing import Repairs
 from services.ingest.store import operations, projects
 from services.ingest.sweeping import Sweeper
@@ -37,6 +39,7 @@ class Housekeeper:
         repairs: Repairs,
         sweeper: Sweeper,
         uploads: Uploads,
+        checkouts: Checkouts,
         *,
         interval_s: float,
         verify_interval_s: float,
@@ -47,6 +50,7 @@ class Housekeeper:
         self._repairs = repairs
         self._sweeper = sweeper
         self._uploads = uploads
+        self._checkouts = checkouts
         self._interval_s = interval_s
         self._verify_interval_s = verify_interval_s
         self._orphan_grace_s = orphan_grace_s
@@ -72,6 +76,7 @@ class Housekeeper:
                 await self._attempt("verify", self._queue_verifies())
             await self._attempt("sweep", self._sweeper.sweep_all())
             await self._attempt("uploads", self._uploads.collect(self._orphan_grace_s))
+            await self._attempt("mirrors", self._forget_mirrors())
             if time.monotonic() >= prune_at:
                 await self._attempt("prune", self._prune())
                 await self._attempt("runs", self._forget_runs())
@@ -104,6 +109,13 @@ class Housekeeper:
         async with self._database.transaction() as connection:
             for project_id in await projects.due_for_verify(connection, self._verify_interval_s):
                 await operations.enqueue(connection, project_id, {"verify": True})
+
+    async def _forget_mirrors(self) -> None:
+        # Looked up before the sources: what is on disk by then is of one that exists, or of one that is gone.
+        fetched = await asyncio.to_thread(self._checkouts.fetched)
+        async with self._database.transaction() as connection:
+            kept = await projects.source_ids(connection, GIT)
+        await asyncio.to_thread(self._checkouts.forget, fetched - kept)
 
     async def _forget_runs(self) -> None:
         async with self._database.transaction() as connection:

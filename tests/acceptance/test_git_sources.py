@@ -16,7 +16,7 @@ from google.longrunning import operations_pb2
 from undercroft.client import explain
 from undercroft.ingest.v1 import index_service_pb2, project_pb2, project_service_pb2
 
-from tests.support.appliance import Appliance
+from tests.support.appliance import Appliance, undercroft
 from tests.support.waiting import until
 
 _ENVIRONMENT = {
@@ -372,3 +372,25 @@ def test_a_service_that_is_killed_leaves_no_git_behind(appliance: Appliance) -> 
 def _git_processes(appliance: Appliance) -> list[psutil.Process]:
     ingest = psutil.Process(appliance.pid("ingest"))
     return [one for one in ingest.children(recursive=True) if one.name() in ("git", "git-remote-git")]
+
+
+def test_the_command_takes_repositories_and_revisions(appliance: Appliance, repository: Repository) -> None:
+    def index(*arguments: str, check: bool = True) -> str:
+        done = undercroft("index", *arguments, "-p", "git-by-command", home=appliance.home, check=check)
+        return done.stdout + done.stderr
+
+    git(repository.folder, "switch", "--quiet", "-c", "next")
+    repository.commit({"NEWS.md": "# News\n"})
+    git(repository.folder, "switch", "--quiet", "main")
+    assert "published" in index(str(repository.folder), "--revision", "main", "--model", "")
+    assert "NEWS.md" not in texts(appliance, "git-by-command")
+    assert "published" in index(str(repository.folder), "--revision", "next")
+    assert "NEWS.md" in texts(appliance, "git-by-command")
+    listed = undercroft("projects", "sources", "git-by-command", home=appliance.home).stdout
+    assert f"next at {git(repository.folder, 'rev-parse', 'next')[:12]}" in " ".join(listed.split())
+    assert "published" in index(str(bare(repository)), "--source", "bare")
+    assert "not configured to reach" in index("https://git.example/x.git", check=False)
+    assert "is no interval" in index("--every", "often", check=False)
+    assert "nothing changed" in index("--every", "1h", "--watch")
+    project = appliance.update_project("git-by-command", watch=False)
+    assert project.sync_interval.seconds == 3600

@@ -17,7 +17,7 @@ import zstandard
 from undercroft.client import explain
 from undercroft.ingest.v1 import index_service_pb2, project_pb2, project_service_pb2
 
-from tests.support.appliance import Appliance
+from tests.support.appliance import Appliance, undercroft
 
 MEBI = 1 << 20
 FILES = {
@@ -285,3 +285,25 @@ def test_an_upload_that_is_gone_costs_no_index(appliance: Appliance) -> None:
     assert paths(appliance, "bereft") == {"shop/cart.py", "README.md"}
     send(appliance, "bereft", tar(FILES))
     assert appliance.index("bereft", force=True).generation >= 1
+
+
+def test_the_command_sends_an_archive_and_replaces_it(appliance: Appliance, tmp_path: Path) -> None:
+    def index(name: str, files: dict[str, str], *options: str) -> str:
+        archive = tmp_path / name
+        archive.write_bytes(tar(files, top=f"{name[:8]}/"))
+        return undercroft("index", str(archive), "-p", "sent-by-command", *options, home=appliance.home).stdout
+
+    assert "published" in index("shop-1.0.tar", FILES, "--model", "", "--source", "shop")
+    assert "1 new, 1 changed" in index(
+        "shop-1.1.tar", {**FILES, "README.md": "# New\n", "a.md": "# A\n"}, "--source", "shop"
+    )
+    listed = undercroft("projects", "sources", "sent-by-command", home=appliance.home).stdout
+    assert "shop-1.1.tar (sent)" in listed
+    assert "shop-1.0.tar" not in listed
+    assert "published" in index("other.tar", {"b.md": "# B\n"})
+    assert paths(appliance, "sent-by-command") == {"shop/cart.py", "README.md", "a.md", "b.md"}
+    hostile = tmp_path / "evil.tar"
+    hostile.write_bytes(traversal())
+    refused = undercroft("index", str(hostile), "-p", "sent-by-command", home=appliance.home, check=False)
+    assert refused.returncode != 0
+    assert "leads out of it" in refused.stderr

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,18 @@ class Checkouts:
             if location.kind is LocationKind.BUNDLE:
                 # It is fetched whole each time: nothing of it is worth keeping.
                 await asyncio.to_thread(shutil.rmtree, mirror, ignore_errors=True)
+
+    def fetched(self) -> set[int]:
+        """Return the ids of the sources that local disk has something of."""
+        try:
+            return {int(mirror.name) for mirror in self._settings.mirrors.iterdir() if mirror.name.isdigit()}
+        except FileNotFoundError:
+            return set()
+
+    def forget(self, source_ids: Collection[int]) -> None:
+        """Remove what was fetched for sources."""
+        for source_id in source_ids:
+            shutil.rmtree(self._settings.mirrors / str(source_id), ignore_errors=True)
 
     async def _run(self, job: Job, on_wait: Callable[[], Awaitable[None]]) -> CheckedOut:
         with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as said:

@@ -229,6 +229,12 @@ async def list_sources(
     return [_source(row) for row in await cursor.fetchall()]
 
 
+async def source_ids(connection: Connection, kind: str) -> set[int]:
+    """Return the ids of all sources of a kind."""
+    cursor = await connection.execute("SELECT id FROM sources WHERE origin_kind = %s", (kind,))
+    return {row["id"] for row in await cursor.fetchall()}
+
+
 async def delete_source(connection: Connection, source_id: int) -> None:
     await connection.execute("DELETE FROM sources WHERE id = %s", (source_id,))
 
