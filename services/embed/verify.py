@@ -75,6 +75,7 @@ def verify(directory: Path, *, threads: int) -> VerifiedModel:
     manifest = read_manifest(directory)
     recipe = check_files(directory, manifest)
     tokenizer = TextTokenizer(directory, recipe)
+    tokenizer.require_room()
     engine = Engine(open_backend(directory, manifest.graph, recipe, threads=threads), tokenizer, recipe)
     return VerifiedModel(
         directory=directory,

@@ -105,6 +105,8 @@ def prepare(
     """
     progress("read", 0.0)
     encoder = _understand(source, options)
+    # Here too, for an earlier release prepared models that leave no room.
+    TextTokenizer(source, encoder.recipe, content=encoder.tokenizer_json()).require_room()
     calibration = options.calibration or Calibration.built_in()
     inputs = _inputs(encoder, calibration)
     existing = _existing(destination, inputs)
