@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeGuard
 
 from services.core.errors import InvalidArgument
 from services.embed.directory import read_document, read_text
@@ -21,13 +22,15 @@ def check_vocabulary(directory: Path) -> None:
     for name, read in ((_PLAIN, _read_plain), (_NUMBERED, read_document)):
         if not (directory / name).is_file():
             continue
-        model = read_document(directory / TOKENIZER_NAME).get("model")
+        tokenizer = read_document(directory / TOKENIZER_NAME)
+        model, added = tokenizer.get("model"), tokenizer.get("added_tokens")
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
         # The kinds that number tokens by their place in a list have no such file.
         if not isinstance(vocabulary, dict):
             continue
+        others = {one.get("content"): one.get("id") for one in added} if _are_objects(added) else {}
         listed = read(directory / name)
-        moved = [token for token, number in listed.items() if vocabulary.get(token) != number]
+        moved = [token for token, number in listed.items() if number not in (vocabulary.get(token), others.get(token))]
         if moved:
             raise InvalidArgument(
                 f"{directory / TOKENIZER_NAME} numbers {len(moved)} of {len(listed)} tokens otherwise than {name},"
@@ -35,6 +38,10 @@ def check_vocabulary(directory: Path) -> None:
                 remedy="Copy the whole model directory again.",
                 reason="MODEL_TOKENIZER_FOREIGN",
             )
+
+
+def _are_objects(value: object) -> TypeGuard[list[dict[str, object]]]:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
 def _read_plain(path: Path) -> Mapping[str, object]:

@@ -101,6 +101,17 @@ def test_a_configuration_of_another_model_is_refused(source: Path, changes: Mapp
     assert isinstance(refusal(source), InvalidArgument)
 
 
+ADDED = {
+    "id": 0,
+    "content": "[PAD]",
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+}
+
+
 def renumber(source: Path, change: Callable[[dict[str, int]], dict[str, int]]) -> None:
     path = source / "tokenizer.json"
     document = json.loads(path.read_text())
@@ -119,6 +130,9 @@ def test_a_vocabulary_in_another_order_than_its_list_is_refused(source: Path, na
     (source / name).write_text("\r\n".join([*ids, ""]) if name == "vocab.txt" else json.dumps(ids), newline="")
     assert prepare(source, source.parent / "whole", options=PLAIN).is_new
     tokens = list(ids)
+    renumber(source, lambda _: {token: ids[token] for token in tokens if token != "[PAD]"})
+    configure(source, "tokenizer.json", added_tokens=[ADDED])
+    assert prepare(source, source.parent / "added", options=PLAIN).is_new
     renumber(source, lambda _: dict(zip([*tokens[:20], *tokens[60:], *tokens[20:60]], range(len(ids)), strict=True)))
     assert refusal(source).reason == "MODEL_TOKENIZER_FOREIGN"
     (source / name).write_bytes(b"\xff")
