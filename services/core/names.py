@@ -8,7 +8,8 @@ from urllib.parse import quote, unquote
 from services.core.errors import InvalidArgument
 
 _PACKAGE = re.compile(r"[^\W_][\w.@-]{0,127}")
-_MODEL = re.compile(r"[^\W_][\w.-]{0,127}")
+# ASCII, for names of models are names of folders, and some volumes change other letters.
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MOST_CHARS = 200
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -37,10 +38,11 @@ def check_package(value: str) -> str:
 
 def check_model(value: str) -> str:
     """Return ``value`` if it can be the name of a model below the models directory; empty for none."""
-    if value and not _MODEL.fullmatch(value):
+    if value and not MODEL_NAME.fullmatch(value):
         raise InvalidArgument(
             f"{value[:80]!r} is no name of a model.",
-            remedy="Use letters, digits, '-', '_' and '.'; `undercroft models list` shows the names that there are.",
+            remedy="Use up to 128 of A-Z, a-z, 0-9, '-', '_' and '.', a letter or digit first;"
+            " `undercroft models list` shows the names that there are.",
             reason="INVALID_MODEL_NAME",
         )
     return value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
-from services.embed.directory import published_directory, require_model_directory
+from services.core.errors import Conflict, DataLoss
+from services.embed.directory import partial_directory, published_directory, require_model_directory
 from services.embed.manifest import MANIFEST_NAME, Manifest
 from services.embed.verify import check_files, read_manifest
 
@@ -20,19 +20,42 @@ def install(source: Path, destination: Path) -> tuple[Manifest, bool]:
     require_model_directory(source)
     manifest = read_manifest(source)
     check_files(source, manifest)
-    if (destination / MANIFEST_NAME).is_file() and read_manifest(destination).digest == manifest.digest:
-        check_files(destination, manifest)
+    if _holds(destination, manifest):
         return manifest, False
-    with published_directory(destination) as temporary:
-        for name in (MANIFEST_NAME, *manifest.files):
-            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, temporary / name)
-        check_files(temporary, manifest)
+    try:
+        with published_directory(destination) as temporary:
+            for name in (MANIFEST_NAME, *manifest.files):
+                (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / name, temporary / name)
+            check_files(temporary, manifest)
+    except Conflict:
+        # Another installation of the same model may have been first.
+        if not _holds(destination, manifest):
+            raise
+        return manifest, False
     return manifest, True
+
+
+def manifest_of(destination: Path) -> Manifest | None:
+    """Return the manifest of a directory that may be taken; None when it has none, or none that can be read."""
+    if not (destination / MANIFEST_NAME).is_file():
+        return None
+    try:
+        return read_manifest(destination)
+    except (DataLoss, ValueError):
+        return None
+
+
+def _holds(destination: Path, manifest: Manifest) -> bool:
+    found = manifest_of(destination)
+    if found is None or found.digest != manifest.digest:
+        return False
+    check_files(destination, manifest)
+    return True
 
 
 def remove(directory: Path) -> None:
     """Delete a model directory: out of sight first, so that nobody opens half of it. NotFound when there is none."""
     require_model_directory(directory)
-    with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as trash:
-        directory.rename(Path(trash) / directory.name)
+    with partial_directory(directory) as trash:
+        directory.rename(trash / directory.name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,15 +16,15 @@ from pathlib import Path
 import structlog
 
 from services.core.errors import DataLoss, InvalidArgument, NotFound, UndercroftError
+from services.core.names import MODEL_NAME
 from services.embed.batching import Batcher
 from services.embed.directory import require_model_directory
-from services.embed.manifest import MANIFEST_NAME, RECIPE_NAME, Manifest
+from services.embed.manifest import MANIFEST_NAME, Manifest
 from services.embed.recipe import Recipe
-from services.embed.verify import ProbeResult, VerifiedModel, check_sizes, read_manifest, verify
+from services.embed.verify import ProbeResult, VerifiedModel, check_sizes, read_manifest, read_recipe, verify
 
 log = structlog.get_logger(__name__)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # A refusal is remembered this long, so that callers who try again do not make the service hash the files each time.
 _REFUSAL_KEPT_S = 5.0
 _MAX_CAUSE_CHARS = 200
@@ -102,14 +101,14 @@ class Registry:
         """
         path = Path(model)
         if path.is_absolute():
-            if path.parent != self.directory or not _NAME.fullmatch(path.name):
+            if path.parent != self.directory or not MODEL_NAME.fullmatch(path.name):
                 raise InvalidArgument(
                     f"{model} is not below the models directory.",
                     remedy=f"Copy the model into {self.directory} and name it by its folder.",
                     reason="MODEL_NOT_A_DIRECTORY",
                 )
             model = path.name
-        if not _NAME.fullmatch(model):
+        if not MODEL_NAME.fullmatch(model):
             raise InvalidArgument(
                 f"{model!r} is no name of a model directory, and models are never fetched by their id.",
                 remedy=f"Copy the prepared model into {self.directory} and name it by its folder.",
@@ -131,7 +130,7 @@ class Registry:
             children = list(self.directory.iterdir())
         except OSError:
             return []
-        return sorted(path.name for path in children if _NAME.fullmatch(path.name) and path.is_dir())
+        return sorted(path.name for path in children if MODEL_NAME.fullmatch(path.name) and path.is_dir())
 
     def ready(self, model: str) -> LoadedModel | None:
         """Return a model that is in memory and whose directory is still the same; None when it has to be loaded."""
@@ -295,7 +294,7 @@ class Registry:
             directory = require_model_directory(self.directory / name)
             manifest = read_manifest(directory)
             check_sizes(directory, manifest)
-            recipe = Recipe.from_json((directory / RECIPE_NAME).read_bytes())
+            recipe = read_recipe(directory)
         except UndercroftError as error:
             refusal = refusal or str(error)
         except Exception as error:

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from services.core.errors import DataLoss
+from services.core.budget import MIN_BUDGET_TOKENS
+from services.core.errors import DataLoss, InvalidArgument
+from services.embed.directory import read_text
 from services.embed.manifest import TOKENIZER_NAME
 from services.embed.recipe import Purpose, Recipe
 
@@ -35,12 +37,15 @@ class Tokens:
 
 
 class TextTokenizer:
-    """Tokenizes under a recipe. Safe to use from several threads; releases the GIL while it works."""
+    """Tokenizes under a recipe. Safe to use from several threads; releases the GIL while it works.
 
-    def __init__(self, directory: Path, recipe: Recipe) -> None:
+    ``content`` is the tokenizer.json of a ``directory`` that has none yet.
+    """
+
+    def __init__(self, directory: Path, recipe: Recipe, *, content: bytes | None = None) -> None:
         path = directory / TOKENIZER_NAME
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(read_text(path) if content is None else content.decode("utf-8"))
             self._whole = _load(document)
             self._cut = _load(document)
         except Exception as error:  # tokenizers raises bare Exception
@@ -64,6 +69,29 @@ class TextTokenizer:
             kept = ids if count <= limit else self._cut.encode_batch_fast([text])[0].ids
             tokens.append(Tokens(ids=np.array(kept, dtype=np.int64), count=count))
         return tokens
+
+    def require_room(self) -> None:
+        """Raise ``InvalidArgument`` unless the recipe leaves room for a text, and no text can have zero tokens."""
+        for purpose in Purpose:
+            used = len(self._whole.encode(self._recipe.prompts.of(purpose)).ids)
+            if used == 0:
+                raise InvalidArgument(
+                    "The tokenizer adds no special tokens, so that an empty text has no tokens and no vector.",
+                    remedy="Choose a model whose tokenizer.json has a post_processor that adds them.",
+                    reason="MODEL_TOKENIZER_UNSUPPORTED",
+                )
+            room = self._recipe.max_length_tokens - used
+            if room < MIN_BUDGET_TOKENS:
+                raise InvalidArgument(
+                    f"The model reads {self._recipe.max_length_tokens} tokens, of which prompt and special tokens of a"
+                    f" {purpose.value} take {used}: {max(room, 0)} are left, {MIN_BUDGET_TOKENS} are needed.",
+                    remedy=f"Prepare it with a longer --max-length, or a shorter --{purpose.value}-prompt.",
+                    reason="MODEL_TOO_SHORT",
+                )
+
+    def highest_id(self) -> int:
+        """Return the highest token id that a text can be given."""
+        return max([*self._whole.get_vocab(with_added_tokens=True).values(), *self._whole.encode("").ids])
 
     def count_unknown(self, tokens: Tokens) -> int:
         """Count the tokens that stand for text outside of the vocabulary."""

@@ -19,7 +19,7 @@ from services.core.drift import DRIFTED_BELOW_COSINE
 from services.core.errors import DataLoss, NotReady
 from services.embed.backends import Backend
 from services.embed.backends.openvino import OpenVinoBackend, read_graph
-from services.embed.directory import refuse_foreign_code, require_model_directory
+from services.embed.directory import MOST_DOCUMENT_BYTES, read_bytes, refuse_foreign_code, require_model_directory
 from services.embed.engine import Engine
 from services.embed.manifest import (
     MANIFEST_NAME,
@@ -75,6 +75,7 @@ def verify(directory: Path, *, threads: int) -> VerifiedModel:
     manifest = read_manifest(directory)
     recipe = check_files(directory, manifest)
     tokenizer = TextTokenizer(directory, recipe)
+    tokenizer.require_room()
     engine = Engine(open_backend(directory, manifest.graph, recipe, threads=threads), tokenizer, recipe)
     return VerifiedModel(
         directory=directory,
@@ -104,7 +105,12 @@ def read_manifest(directory: Path) -> Manifest:
             remedy="Run `undercroft models prepare` on the model's source directory.",
             reason="MODEL_NOT_PREPARED",
         )
-    return Manifest.from_json(path.read_bytes())
+    return Manifest.from_json(read_bytes(path, most_bytes=MOST_DOCUMENT_BYTES))
+
+
+def read_recipe(directory: Path) -> Recipe:
+    """Read the recipe of a model directory."""
+    return Recipe.from_json(read_bytes(directory / RECIPE_NAME, most_bytes=MOST_DOCUMENT_BYTES))
 
 
 def check_files(directory: Path, manifest: Manifest) -> Recipe:
@@ -123,7 +129,7 @@ def check_files(directory: Path, manifest: Manifest) -> Recipe:
     check_sizes(directory, manifest)
     refuse_foreign_code(directory)
     _check_contents(directory / RECIPE_NAME, manifest.files[RECIPE_NAME])
-    recipe = Recipe.from_json((directory / RECIPE_NAME).read_bytes())
+    recipe = read_recipe(directory)
     if model_digest(recipe, manifest.graph, manifest.files) != manifest.digest:
         raise DataLoss(
             f"The digest in the manifest of {directory} is not that of its files.",

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from services.core.budget import MIN_BUDGET_TOKENS
 from services.core.errors import InvalidArgument
 
 TokenCounter = Callable[[str], int]
 
-MIN_BUDGET_TOKENS = 32
 _CHARACTERS_PER_TOKEN = 16  # caps what a tokenizer counts as nothing: spaces, or a long word that becomes one [UNK]
 _SURELY_OVER = 8  # characters per token above which a unit is weighed line by line at once
 _WORST_RANK = 1_000_000

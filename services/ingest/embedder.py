@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_grpc
 
+from services.core.budget import MIN_BUDGET_TOKENS
 from services.core.errors import NotReady, Unavailable, UndercroftError
 from services.core.grpc import error_reason, open_channel, retry_after_s, told
-from services.ingest.chunks import MIN_BUDGET_TOKENS
 
 Result = TypeVar("Result")
 

@@ -10,8 +10,8 @@ from typing import Literal
 import pydantic
 import yaml
 
+from services.core.budget import MIN_BUDGET_TOKENS
 from services.core.errors import InvalidArgument
-from services.ingest.chunks import MIN_BUDGET_TOKENS
 from services.ingest.discovery import DiscoverySettings
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from services.core.errors import InvalidArgument
+from services.embed.directory import read_bytes
+from services.embed.documents import decode_json
 from services.embed.manifest import digest_of
-from services.embed.preparation.texts import CALIBRATION, read_bytes, read_texts
+from services.embed.preparation import texts as built_in
 from services.embed.recipe import EngineKind, Prompts, Quantization
 
 SECOND_ENGINE = "`undercroft models prepare --engine sentence-transformers`"
 
 _FEWEST_TEXTS = 32
 _MOST_TEXTS = 300
+_MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Calibration:
     @classmethod
     def built_in(cls) -> Calibration:
         """Return the texts that come with this release: code and prose."""
-        return cls(tuple(read_texts(CALIBRATION)), digest_of({"texts": read_bytes(CALIBRATION).decode("utf-8")}))
+        content = built_in.read_bytes(built_in.CALIBRATION).decode("utf-8")
+        return cls(tuple(built_in.read_texts(built_in.CALIBRATION)), digest_of({"texts": content}))
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
@@ -37,13 +40,14 @@ class Calibration:
         Of many, every n-th is taken, the same ones each time. Raises ``InvalidArgument`` when there are too few.
         """
         try:
-            content = path.read_bytes()
-            lines = [line for line in content.decode("utf-8").splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
+            content = read_bytes(path, most_bytes=_MOST_BYTES)
+            # Not by splitlines: a text may hold separators that JSON does not escape, U+2028 among them.
+            lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
+            texts = list(dict.fromkeys(filter(str.strip, map(_text_of, filter(str.strip, lines)))))
+        except (OSError, UnicodeError) as error:
             raise InvalidArgument(
                 f"{path} cannot be read as calibration texts: {error}.", remedy="Give a file in UTF-8, a text a line."
             ) from error
-        texts = list(dict.fromkeys(filter(str.strip, map(_text_of, lines))))
         if len(texts) < _FEWEST_TEXTS:
             raise InvalidArgument(
                 f"{path} has {len(texts)} different texts, calibration needs {_FEWEST_TEXTS} or more.",
@@ -56,7 +60,9 @@ class Calibration:
 def _text_of(line: str) -> str:
     if line.lstrip().startswith("{"):
         try:
-            document = json.loads(line)
+            document = decode_json(line)
+        except UnicodeError:
+            raise
         except ValueError:
             return line
         if isinstance(document, dict) and isinstance(document.get("text"), str):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Protocol
 import openvino as ov  # type: ignore[import-untyped]
 
 from services.core.cpu import cpu_threads
-from services.core.errors import InvalidArgument
+from services.core.errors import Conflict, DataLoss, InvalidArgument, NotReady
 from services.embed.backends import Float32Array
 from services.embed.backends.openvino import OpenVinoBackend, describe_engine, read_graph
 from services.embed.directory import published_directory
 from services.embed.engine import Engine
-from services.embed.manifest import MANIFEST_NAME, TOKENIZER_NAME, Manifest, describe_file, digest_of
+from services.embed.installation import manifest_of
+from services.embed.manifest import TOKENIZER_NAME, Manifest, describe_file, digest_of
 from services.embed.preparation import fidelity
 from services.embed.preparation.exporting import load
 from services.embed.preparation.finishing import finish
@@ -30,7 +32,7 @@ from services.embed.preparation.source import UNSUPPORTED, read_source
 from services.embed.preparation.texts import HOLDOUT, read_bytes, read_texts
 from services.embed.recipe import EngineKind, Purpose, Quantization, Recipe
 from services.embed.tokenization import TextTokenizer
-from services.embed.verify import check_files, open_backend
+from services.embed.verify import check_files, check_probes, open_backend
 
 Progress = Callable[[str, float], None]
 
@@ -105,17 +107,27 @@ def prepare(
     """
     progress("read", 0.0)
     encoder = _understand(source, options)
+    # Here too, for an earlier release prepared models that leave no room.
+    TextTokenizer(source, encoder.recipe, content=encoder.tokenizer_json()).require_room()
     calibration = options.calibration or Calibration.built_in()
     inputs = _inputs(encoder, calibration)
     existing = _existing(destination, inputs)
     if existing is not None:
         progress("done", 1.0)
         return existing
-    with published_directory(destination) as temporary:
-        if encoder.recipe.engine is EngineKind.SENTENCE_TRANSFORMERS:
-            manifest, measured = _copy(encoder, inputs, temporary, progress)
-        else:
-            manifest, measured = _build(encoder, calibration, inputs, temporary, progress)
+    try:
+        with published_directory(destination) as temporary:
+            if encoder.recipe.engine is EngineKind.SENTENCE_TRANSFORMERS:
+                manifest, measured = _copy(encoder, inputs, temporary, progress)
+            else:
+                manifest, measured = _build(encoder, calibration, inputs, temporary, progress)
+    except Conflict:
+        # Another preparation of the same inputs may have been first.
+        existing = _existing(destination, inputs)
+        if existing is None:
+            raise
+        progress("done", 1.0)
+        return existing
     progress("done", 1.0)
     return PreparedModel(destination, encoder.recipe, manifest, measured)
 
@@ -140,14 +152,16 @@ def _build(
     (directory / TOKENIZER_NAME).write_bytes(encoder.tokenizer_json())
     tokenizer = TextTokenizer(directory, recipe)
     progress("build", 0.05)
-    reference = encoder.build(recipe)
+    with _told(encoder):
+        reference = encoder.build(recipe)
     holdout = read_texts(HOLDOUT)
     threads = cpu_threads()
     progress("reference", 0.1)
-    exact = Engine(
-        OpenVinoBackend(reference, threads=threads), tokenizer, replace(recipe, quantization=Quantization.FLOAT32)
-    )
-    expected, float32_rate = _embed(exact, holdout)
+    with _told(encoder):
+        exact = Engine(
+            OpenVinoBackend(reference, threads=threads), tokenizer, replace(recipe, quantization=Quantization.FLOAT32)
+        )
+        expected, float32_rate = _embed(exact, holdout)
     if encoder.library is not None:
         prove(exact, encoder.library, holdout)
     cut_overlap = 1.0
@@ -156,22 +170,27 @@ def _build(
         whole = Engine(OpenVinoBackend(encoder.build(full), threads=threads), tokenizer, full)
         cut_overlap = fidelity.neighbours_kept(_embed(whole, holdout)[0], expected)
     progress("quantize", 0.2)
-    quantized = quantize(
-        reference,
-        tokenizer.tokenize(calibration.texts, Purpose.PASSAGE),
-        recipe,
-        report=lambda share: progress("quantize", 0.2 + 0.6 * share),
-    )
+    with _told(encoder):
+        quantized = quantize(
+            reference,
+            tokenizer.tokenize(calibration.texts, Purpose.PASSAGE),
+            recipe,
+            report=lambda share: progress("quantize", 0.2 + 0.6 * share),
+        )
     graph = f"openvino_model_{recipe.quantization.value}"
     name_by_place(quantized)
-    ov.save_model(quantized, directory / f"{graph}.xml", compress_to_fp16=False)
+    try:
+        ov.save_model(quantized, directory / f"{graph}.xml", compress_to_fp16=False)
+    except RuntimeError as error:
+        # OpenVINO does not say why: "basic_ios::clear: iostream error".
+        raise OSError(f"OpenVINO cannot write the graph ({error})") from error
     progress("measure", 0.8)
     # Fidelity and probes come from the file, as the service will read it.
     backend = OpenVinoBackend(read_graph(directory / f"{graph}.xml", recipe.dimensions), threads=threads)
     engine = Engine(backend, tokenizer, recipe)
     vectors, rate = _embed(engine, holdout)
     _carry(encoder.directory, directory)
-    manifest = finish(directory, graph, engine, fidelity.measure(expected, vectors), inputs)
+    manifest = _finish(directory, graph, engine, (expected, vectors), inputs)
     return manifest, Measured(float32_rate, rate, cut_overlap)
 
 
@@ -190,8 +209,39 @@ def _copy(encoder: Encoder, inputs: dict[str, str], directory: Path, progress: P
     expected = prove(engine, encoder.library, holdout)
     vectors, rate = _embed(engine, holdout)
     _carry(encoder.directory, directory)
-    manifest = finish(directory, "", engine, fidelity.measure(expected, vectors), inputs)
+    manifest = _finish(directory, "", engine, (expected, vectors), inputs)
     return manifest, Measured(rate, rate, 1.0)
+
+
+def _finish(
+    directory: Path, graph: str, engine: Engine, vectors: tuple[Float32Array, Float32Array], inputs: dict[str, str]
+) -> Manifest:
+    """Write the manifest of a model that serves: its ``vectors`` make sense beside the float32 ones before them."""
+    measured = fidelity.measure(*vectors)
+    fidelity.require_sense(vectors[0], measured)
+    manifest = finish(directory, graph, engine, measured, inputs)
+    try:
+        check_probes(engine, manifest)
+    except (DataLoss, NotReady) as error:
+        raise InvalidArgument(
+            error.message,
+            remedy="Check that tokenizer, configuration and weights of the source belong to one model.",
+            reason=error.reason,
+        ) from error
+    return manifest
+
+
+@contextlib.contextmanager
+def _told(encoder: Encoder) -> Iterator[None]:
+    """Say in words what OpenVINO finds wrong with a graph."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise InvalidArgument(
+            f"OpenVINO cannot run the graph of {encoder.directory}: {str(error).strip()[-300:]}",
+            remedy="Check that config.json and the weights belong to the same model.",
+            reason="MODEL_GRAPH_UNUSABLE",
+        ) from error
 
 
 def _embed(engine: Engine, texts: Sequence[str]) -> tuple[Float32Array, float]:
@@ -216,10 +266,8 @@ def _inputs(encoder: Encoder, calibration: Calibration) -> dict[str, str]:
 
 
 def _existing(destination: Path, inputs: dict[str, str]) -> PreparedModel | None:
-    if not (destination / MANIFEST_NAME).is_file():
-        return None
-    manifest = Manifest.from_json((destination / MANIFEST_NAME).read_bytes())
-    if manifest.inputs_digest != digest_of(inputs):
+    manifest = manifest_of(destination)
+    if manifest is None or manifest.inputs_digest != digest_of(inputs):
         return None
     recipe = check_files(destination, manifest)
     return PreparedModel(destination, recipe, manifest, None)

@@ -6,6 +6,7 @@ error; here whatever is missing, ambiguous or foreign is refused in words, and n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,10 @@ from services.embed.directory import Document, read_document, read_json, refuse_
 from services.embed.manifest import TOKENIZER_NAME
 from services.embed.preparation.graph import ACTIVATIONS, ARCHITECTURES, EncoderShape, build_encoder
 from services.embed.preparation.options import Options, chosen_dimensions
+from services.embed.preparation.vocabulary import check_vocabulary
 from services.embed.preparation.weights import load_weights, weight_files
 from services.embed.recipe import Pooling, Prompts, Recipe
+from services.embed.tokenization import TextTokenizer
 
 _LIBRARY = "sentence_transformers."
 _SETTINGS = (
@@ -54,7 +57,8 @@ class Source:
 
     def build(self, recipe: Recipe) -> ov.Model:
         """Return the float32 graph, with what ``recipe`` says after the encoder."""
-        return build_encoder(self.shape, load_weights(self.directory), recipe)
+        highest = TextTokenizer(self.directory, recipe).highest_id()
+        return build_encoder(self.shape, load_weights(self.directory), recipe, highest_token=highest)
 
     def tokenizer_json(self) -> bytes:
         """Return the content of tokenizer.json."""
@@ -98,6 +102,7 @@ def read_source(directory: Path, options: Options) -> Source:
     library = read_document(required(directory, "config_sentence_transformers.json"))
     pooling_config = read_document(required(pooling_directory, "config.json"))
     required(directory, TOKENIZER_NAME)
+    check_vocabulary(directory)
     trained_for = matryoshka_dimensions(config)
     dimensions = chosen_dimensions(options.dimensions, shape.dimensions, trained_for)
     recipe = Recipe(
@@ -127,7 +132,8 @@ def matryoshka_dimensions(config: Document) -> tuple[int, ...]:
 def required(directory: Path, name: str) -> Path:
     """Return a file of the directory; raise ``InvalidArgument`` when it is not there."""
     path = directory / name
-    if not path.is_file():
+    # Not Path.is_file, which raises for a name that is too long.
+    if not os.path.isfile(path):
         raise InvalidArgument(
             f"{directory} has no {name}; without it the model would load and give wrong vectors.",
             remedy="Copy the whole model directory, with every configuration file.",
@@ -142,7 +148,14 @@ def read_modules(directory: Path) -> list[Module]:
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InvalidArgument(f"{path} is not a list of modules.", remedy="Copy the model directory again.")
-    ordered = sorted(modules, key=lambda module: int(module.get("idx", 0)))
+    for module in modules:
+        place, folder = module.get("idx", 0), module.get("path", "")
+        if not isinstance(place, int) or not isinstance(folder, str) or "\0" in folder:
+            raise InvalidArgument(
+                f"{path} puts a module in place {place!r} and folder {folder!r}.",
+                remedy="Copy the model directory again.",
+            )
+    ordered = sorted(modules, key=lambda module: module.get("idx", 0))
     types = [str(module.get("type", "")) for module in ordered]
     foreign = [kind for kind in types if not kind.startswith(_LIBRARY)]
     if foreign:
@@ -151,7 +164,8 @@ def read_modules(directory: Path) -> list[Module]:
             remedy="Choose a model that needs no remote code.",
             reason="MODEL_NEEDS_REMOTE_CODE",
         )
-    folders = [(directory / str(module.get("path", ""))).resolve() for module in ordered]
+    # Not Path.resolve, which raises for links in a circle.
+    folders = [Path(os.path.realpath(directory / module.get("path", ""))) for module in ordered]
     if not all(folder.is_relative_to(directory.resolve()) for folder in folders):
         raise InvalidArgument(
             f"{path} names a folder outside of the model directory.", remedy="Copy the model directory again."
@@ -199,21 +213,35 @@ def _read_shape(config: Document) -> EncoderShape:
             remedy="Choose an encoder with absolute positions.",
             reason=UNSUPPORTED,
         )
+    heads = _whole(config, "n_heads" if distil else "num_attention_heads")
+    dimensions = _whole(config, "dim" if distil else "hidden_size")
+    if dimensions % heads:
+        raise InvalidArgument(
+            f"config.json splits {dimensions} dimensions over {heads} heads.", remedy="Copy the model directory again."
+        )
+    inner = "hidden_dim" if distil else "intermediate_size"
     return EncoderShape(
         model_type=model_type,
         layers=_whole(config, "n_layers" if distil else "num_hidden_layers"),
-        heads=_whole(config, "n_heads" if distil else "num_attention_heads"),
-        dimensions=_whole(config, "dim" if distil else "hidden_size"),
+        heads=heads,
+        dimensions=dimensions,
         activation=activation,
         layer_norm_epsilon=_fraction(config, "layer_norm_eps", 1e-12),
         pad_token_id=_whole(config, "pad_token_id", minimum=0, default=0),
         max_positions=_whole(config, "max_position_embeddings"),
+        inner=_whole(config, inner) if inner in config else None,
+        vocabulary=_whole(config, "vocab_size") if "vocab_size" in config else None,
     )
 
 
 def _max_length(directory: Path, shape: EncoderShape, sentence: Document, wanted: int | None) -> int:
     reserved = shape.pad_token_id + 1 if ARCHITECTURES[shape.model_type].positions_follow_padding else 0
     possible = shape.max_positions - reserved
+    if possible < 1:
+        raise InvalidArgument(
+            f"config.json has {shape.max_positions} positions, of which padding takes {reserved}.",
+            remedy="Copy the model directory again.",
+        )
     named = sentence.get("max_seq_length")
     if wanted is None and named is None:
         # sentence-transformers 6 leaves the length to the tokenizer's own limit.
@@ -268,7 +296,9 @@ def read_prompts(library: Document) -> Prompts:
     fallback = str(prompts.get(str(library.get("default_prompt_name")), ""))
     query = prompts.get("query", fallback)
     passage = next((prompts[name] for name in ("passage", "document") if name in prompts), fallback)
-    return Prompts(query=str(query), passage=str(passage))
+    if not isinstance(query, str) or not isinstance(passage, str):
+        raise InvalidArgument("A prompt of config_sentence_transformers.json is no text.", remedy="Correct the file.")
+    return Prompts(query=query, passage=passage)
 
 
 def _whole(document: Document, key: str, *, minimum: int = 1, default: int | None = None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import safetensors
 
 from services.core.errors import InvalidArgument
+from services.embed.directory import read_bytes, read_document
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -25,13 +26,17 @@ def weight_files(directory: Path) -> list[Path]:
         return [directory / SINGLE_FILE]
     index = directory / SHARD_INDEX
     if index.is_file():
-        weight_map = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {})
+        weight_map = read_document(index).get("weight_map", {})
+        if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+            raise InvalidArgument(
+                f"{index} does not map tensors to names of files.", remedy="Copy the whole model directory again."
+            )
         paths = [directory / name for name in sorted(set(weight_map.values()))]
-        missing = [path.name for path in paths if path.parent != directory or not path.is_file()]
+        missing = [path.name for path in paths if path.parent != directory or not os.path.isfile(path)]
         if paths and not missing:
             return paths
         raise InvalidArgument(
-            f"{index} names weight files that are not there: {', '.join(missing) or 'none at all'}.",
+            f"{index} names weight files that are not there: {', '.join(missing)[:200] or 'none at all'}.",
             remedy="Copy the whole model directory again.",
         )
     pickled = " (pytorch_model.bin is there, but it is a pickle and is not read)"
@@ -46,8 +51,8 @@ def load_weights(directory: Path) -> dict[str, Float32Array]:
     weights: dict[str, Float32Array] = {}
     for path in weight_files(directory):
         try:
-            tensors = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
-        except safetensors.SafetensorError as error:
+            tensors = safetensors.deserialize(read_bytes(path))  # type: ignore[no-untyped-call]
+        except (OSError, safetensors.SafetensorError) as error:
             raise InvalidArgument(
                 f"{path} is not a readable safetensors file: {error}.", remedy="Copy the file again."
             ) from error

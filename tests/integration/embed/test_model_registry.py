@@ -42,7 +42,7 @@ async def test_a_name_and_its_absolute_directory_are_one_model(registry: Registr
 async def test_the_least_recently_used_model_gives_way_and_comes_back(registry: Registry) -> None:
     await registry.get("one")
     await registry.get("two")
-    assert [registry.describe(name).is_loaded for name in ("one", "two")] == [False, True]
+    assert [(await registry.describe(name)).is_loaded for name in ("one", "two")] == [False, True]
     again = await registry.get("one")
     tokens = again.verified.engine.tokenize(["x"], Purpose.PASSAGE)
     assert (await again.batcher.embed(tokens, Purpose.PASSAGE)).vectors.shape == (1, 32)
@@ -66,8 +66,8 @@ async def test_a_damaged_model_is_listed_with_its_reason_and_spoils_no_other(reg
     (models / "one" / "tokenizer.json").write_text("{}")
     with pytest.raises(DataLoss):
         await registry.get("one")
-    assert "damaged" in registry.describe("one").refusal
-    assert registry.describe("two").refusal == ""
+    assert "damaged" in (await registry.describe("one")).refusal
+    assert (await registry.describe("two")).refusal == ""
     assert (await registry.get("two")).name == "two"
 
 
@@ -75,7 +75,7 @@ async def test_a_folder_that_is_no_model_is_listed_with_its_reason(registry: Reg
     (models / "half-copied").mkdir()
     (models / ".hidden").mkdir()
     assert registry.names() == ["half-copied", "one", "two"]
-    assert "not a prepared model" in registry.describe("half-copied").refusal
+    assert "not a prepared model" in (await registry.describe("half-copied")).refusal
 
 
 async def test_an_absent_models_directory_holds_no_models(tmp_path: Path) -> None:

@@ -40,3 +40,12 @@ def test_invalid_ids_are_refused(value: str) -> None:
 def test_operations_are_numbers(name: str) -> None:
     with pytest.raises(InvalidArgument):
         names.parse_operation(name)
+
+
+@pytest.mark.parametrize("name", ["mod\u00e8le", "\u0661", "a b", "a/b", "..", ".a", "-a", "a\n", "a" * 129])
+def test_names_of_models_are_names_of_folders_on_any_volume(name: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        names.check_model(name)
+    assert raised.value.reason == "INVALID_MODEL_NAME"
+    assert names.check_model("All-MiniLM_L6.v2") == "All-MiniLM_L6.v2"
+    assert names.check_model("a" * 128) == "a" * 128

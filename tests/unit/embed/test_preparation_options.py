@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.core.errors import InvalidArgument
 from services.embed.preparation.options import Calibration, Options
@@ -35,6 +39,34 @@ def test_too_few_texts_and_other_encodings_are_refused(tmp_path: Path, content: 
     assert raised.value.remedy
     with pytest.raises(InvalidArgument):
         Calibration.read(tmp_path / "absent")
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, Path("/dev/zero")):
+        with pytest.raises(InvalidArgument, match="cannot be read"):
+            Calibration.read(path)
+
+
+@given(st.lists(st.text(min_size=1).filter(str.strip), min_size=32, max_size=60, unique=True))
+def test_json_lines_are_ended_by_line_feeds_alone(texts: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "chunks.jsonl")
+        lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in [*texts, "a\u2028b\x85c"])
+        path.write_bytes("".join(lines).encode())
+        assert set(Calibration.read(path).texts) == {*texts, "a\u2028b\x85c"}
+
+
+def test_a_line_that_only_looks_like_json_is_a_text_and_half_a_character_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "chunks.jsonl"
+    lines = [json.dumps({"text": f"text {number}"}) for number in range(40)]
+    path.write_text("\r\n".join([*lines, '{"text":' + "[" * 100_000]))
+    assert Calibration.read(path).texts[-1].startswith('{"text":[[')
+    assert Calibration.read(path).texts[0] == "text 0"
+    path.write_text("\n".join([*lines, '{"text": "\\ud800"}']))
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        Calibration.read(path)
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
