@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -30,6 +30,16 @@ _USES = {
 Captures = dict[str, list[Node]]
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A comment or an attribute. Points are row and column, in bytes, both from 0."""
+
+    start_byte: int
+    end_byte: int
+    start_point: tuple[int, int]
+    end_point: tuple[int, int]
+
+
 @dataclass(slots=True)
 class Found:
     """A definition as captured. Bytes are offsets into the file, rows count from 0."""
@@ -39,6 +49,7 @@ class Found:
     is_declaration: bool
     parts: tuple[str, ...]  # of its name, the owner that the name itself shows first
     scope: tuple[str, ...]  # the owner that is named elsewhere
+    is_global: bool  # the owner is that, and nothing around it
     start_byte: int
     end_byte: int
     start_row: int
@@ -83,8 +94,8 @@ class Captured:
     definitions: list[Found] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     imports: list[Import] = field(default_factory=list)
-    comments: list[Node] = field(default_factory=list)
-    attributes: list[Node] = field(default_factory=list)
+    comments: list[Mark] = field(default_factory=list)
+    attributes: list[Mark] = field(default_factory=list)
     package: tuple[str, ...] = ()
     doc: str = ""
     errors: list[int] = field(default_factory=list)  # rows of what could not be parsed
@@ -95,6 +106,8 @@ class Captured:
 def capture(data: bytes, grammar: Grammar) -> Captured:
     """Parse a file and run its grammar's query over it."""
     parser, query = parser_of(grammar)
+    if grammar.unknown is not None:
+        data = grammar.unknown.sub(lambda match: b" " * len(match[0]), data)
     root = parser.parse(data).root_node
     cursor = QueryCursor(query, match_limit=_MATCH_LIMIT)
     found = Captured()
@@ -103,9 +116,9 @@ def capture(data: bytes, grammar: Grammar) -> Captured:
     for pattern, captures in cursor.matches(root):
         for name, nodes in captures.items():
             if name == "comment":
-                found.comments += nodes
+                found.comments += map(_mark, nodes)
             elif name == "attribute":
-                found.attributes += nodes
+                found.attributes += map(_mark, nodes)
             elif name == "package":
                 found.package = name_parts(_text(nodes[0]), grammar.separator)
             elif name == "module_doc":
@@ -120,9 +133,10 @@ def capture(data: bytes, grammar: Grammar) -> Captured:
                 found.imports.append(_import(nodes[0], captures))
             elif name.startswith(("definition.", "declaration.")):
                 settings = query.pattern_settings(pattern)
-                _add(definitions, _found(pattern, name, nodes[0], captures, settings.get("name") or "", grammar))
+                _add(definitions, _found(pattern, name, nodes[0], captures, settings, grammar))
     found.definitions = list(definitions.values())
-    found.uses = list(uses.values())
+    decorating = {byte for byte, kind in uses if kind is ReferenceKind.DECORATE}
+    found.uses = [use for use in uses.values() if use.kind is ReferenceKind.DECORATE or use.byte not in decorating]
     found.is_cut = cursor.did_exceed_match_limit
     if root.has_error:
         found.errors = [node.start_point[0] for node in islice(_errors(root.walk()), _MAX_ERRORS)]
@@ -164,6 +178,10 @@ def _first(captures: Captures, name: str, limit: int = _MAX_NAME_BYTES) -> str:
     return _text(nodes[0], limit) if nodes else ""
 
 
+def _mark(node: Node) -> Mark:
+    return Mark(node.start_byte, node.end_byte, node.start_point, node.end_point)
+
+
 def _use(kind: ReferenceKind, captures: Captures, *, is_member: bool) -> Use | None:
     nodes = captures.get("name")
     if not nodes:
@@ -191,15 +209,16 @@ def _import(node: Node, captures: Captures) -> Import:
 
 
 def _found(
-    order: int, capture_name: str, node: Node, captures: Captures, fixed_name: str, grammar: Grammar
+    order: int, capture_name: str, node: Node, captures: Captures, settings: Mapping[str, str | None], grammar: Grammar
 ) -> tuple[tuple[int, int], Found]:
     whole, _, kind = capture_name.partition(".")
     named = captures.get("name") or captures.get("block") or []
+    fixed_name, owner = settings.get("name"), settings.get("owner")
     parts: tuple[str, ...] = (fixed_name,) if fixed_name else ()
     if "block" in captures:
         parts = tuple(_plain(_text(part)) for part in [*named, *captures.get("label", ())])
     elif named:
-        parts = name_parts(_text(named[0]), grammar.separator)
+        parts = name_parts((settings.get("prefix") or "") + _text(named[0]), grammar.separator)
     key = (named[0].start_byte, named[0].end_byte) if named else (node.start_byte, node.end_byte)
     body = node.child_by_field_name("body")
     return key, Found(
@@ -207,7 +226,8 @@ def _found(
         kind=kind,
         is_declaration=whole == "declaration",
         parts=parts,
-        scope=_scope(captures, grammar),
+        scope=(owner,) if owner else _scope(captures, grammar),
+        is_global=owner is not None,
         start_byte=node.start_byte,
         end_byte=node.end_byte,
         start_row=node.start_point[0],
@@ -290,15 +310,13 @@ def _walk(cursor: TreeCursor, enter: Callable[[Node], bool]) -> Iterator[tuple[N
             depth -= 1
 
 
-def rows_of(nodes: Iterable[Node], lines: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield first and last row of the nodes that have their rows to themselves."""
-    for node in nodes:
-        row, column = node.start_point
-        last, end = node.end_point
+def rows_of(marks: Iterable[Mark], lines: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield first and last row of the marks that have their rows to themselves."""
+    for mark in marks:
+        row, column = mark.start_point
+        last, end = mark.end_point
         if row < len(lines) and not lines[row][:column].strip():
-            if end and last < len(lines) and lines[last][end:].strip():
+            if (end and last < len(lines) and lines[last][end:].strip()) or (end == 0 and last > row):
                 last -= 1
-            else:
-                last = last_row(node)
             if last >= row:
                 yield row, last

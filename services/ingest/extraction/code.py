@@ -1,4 +1,4 @@
-"""Source code of other languages, through tree-sitter: functions, methods and types with their documentation."""
+"""Source code of languages other than Python: functions, methods and types with their documentation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from services.ingest.chunks import Budget, Extraction, Note, Symbol, bounded
 from services.ingest.extraction.captures import Captured, capture
 from services.ingest.extraction.definitions import Definition
-from services.ingest.extraction.grammars import grammar_of
+from services.ingest.extraction.grammars import Grammar, grammar_of
 from services.ingest.extraction.importing import Binding, bindings_of, naming_of
 from services.ingest.extraction.linking import Linker
 from services.ingest.extraction.partition import Naming, Partition, symbols_of
+from services.ingest.extraction.protobuf import scan_protobuf
+from services.ingest.extraction.sql import scan_sql
 from services.ingest.extraction.syntax import Syntax, build
 from services.ingest.extraction.text import extract_text
 from services.ingest.sniffing import split_lines
@@ -24,19 +26,27 @@ def extract_code(path: str, text: str, *, language: str, budget: Budget) -> Extr
     lines = split_lines(text)
     data = text.encode("utf-8", "replace")
     grammar = grammar_of(language, path)
-    captured = capture(data, grammar)
+    captured = _captured(data, language, grammar)
     syntax = build(captured, data, lines, grammar)
     notes = notes_of(captured)
     if captured.errors and not syntax.root.children:
         return extract_text(path, text, language=language, module="", budget=budget, notes=notes)
     naming = naming_of(path, grammar, captured.package)
-    bindings = bindings_of(language, path, grammar, naming, captured.imports)
+    bindings = bindings_of(language, path, grammar, naming, captured)
     _drop_imported(syntax, bindings)
     units = Partition(syntax.root, lines, naming, budget).units()
     chunks, size_notes = bounded(units, lines, syntax.ranks, budget, path=path, language=language, module="")
     symbols = symbols_of(syntax.root, declared(syntax.symbols, naming), naming, path, len(lines))
     references = Linker(language, path, grammar, naming, captured, syntax, bindings).references()
     return Extraction(path, language, "", chunks, symbols, references, (*notes, *size_notes))
+
+
+def _captured(data: bytes, language: str, grammar: Grammar) -> Captured:
+    if language == "sql":
+        return scan_sql(data)
+    if language == "proto":
+        return scan_protobuf(data)
+    return capture(data, grammar)
 
 
 def notes_of(captured: Captured) -> list[Note]:

@@ -12,7 +12,11 @@ _END = re.compile(r"\s*(?:\*+/|\"\"\"|''')\s*$")
 _TAG = re.compile(r"<[^<>]{1,80}>|\{@\w+\s+([^{}]*)\}|[@\\](?:brief|summary|details|description)\b\s*:?")
 _SENTENCE = re.compile(r"(.+?[.!?。！？])(?=\s|$|(?<=[。！？]))")
 _STOP = re.compile(r"\s*(?:[@\\](?!brief|summary|details|description)\w+|Example:|Args:|Parameters:|Returns:)")
-_LEGAL = re.compile(r"copyright|licen[sc]e|spdx|all rights reserved|eslint|prettier|@flow|-\*-|vim:", re.IGNORECASE)
+_LEGAL = re.compile(
+    r"copyright|licen[sc]e|spdx|all rights reserved|eslint|tslint|jshint|prettier|@flow|@ts-|rubocop|shellcheck|nolint|"
+    r"frozen_string_literal|coding:|-\*-|vim:",
+    re.IGNORECASE,
+)
 _MOST_LINES = 40
 
 

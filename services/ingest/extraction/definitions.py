@@ -25,6 +25,7 @@ class Definition:
     summary: str = ""
     is_symbol: bool = True
     is_overload: bool = False
+    stays_whole: bool = False  # where it fits the budget, although it is a class: it has no functions
     merged: bool = False  # into the definition before it: an overload and its successor, or two on one line
     children: list[Definition] = field(default_factory=list)
     statement_lines: list[int] = field(default_factory=list)  # where statements that define nothing begin

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from services.ingest.extraction.captures import Import
+from services.ingest.extraction.captures import Captured, Found, Import
 from services.ingest.extraction.grammars import Grammar, Names
 from services.ingest.extraction.partition import Naming
 
@@ -21,6 +21,7 @@ _VERSION = re.compile(r"v\d+$")
 _VARIABLE_FOLDER = re.compile(r".*(?:[)}]|\$\w+)/")
 _RUST_TOKEN = re.compile(r"::|[{},*]|\bas\b|(?:r#)?\w+")
 _MAX_NAMES = 2000  # of one statement
+_MAX_SCOPES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +57,35 @@ def module_name(path: str, grammar: Grammar) -> str:
     return ".".join(part for part in parts if part) or path
 
 
-def bindings_of(language: str, path: str, grammar: Grammar, naming: Naming, imports: list[Import]) -> list[Binding]:
+def bindings_of(language: str, path: str, grammar: Grammar, naming: Naming, captured: Captured) -> list[Binding]:
     """Resolve the imports of a file, in the order of its lines."""
-    place = _Place(path, grammar, naming)
     resolve = _RULES.get(language)
     if resolve is None:
         return []
     found = [
         Binding(local, target, resolved, one.byte, one.row)
-        for one in imports
-        for local, target, resolved in resolve(place, one)
+        for one, around in _with_namespaces(captured)
+        for local, target, resolved in resolve(_Place(path, grammar, naming, around), one)
         if target.strip(".")
     ]
     found.sort(key=lambda one: (one.byte, one.target))
     return found
+
+
+def _with_namespaces(captured: Captured) -> Iterator[tuple[Import, tuple[str, ...]]]:
+    """Yield the imports with the names of the namespaces around each."""
+    scopes = sorted(
+        (one for one in captured.definitions if one.kind == "namespace" and one.parts), key=lambda one: one.start_byte
+    )
+    around: list[Found] = []
+    place = 0
+    for one in sorted(captured.imports, key=lambda one: one.byte):
+        while place < len(scopes) and scopes[place].start_byte <= one.byte:
+            around.append(scopes[place])
+            place += 1
+        while around and around[-1].end_byte <= one.byte:
+            around.pop()
+        yield one, tuple(part for scope in around[:_MAX_SCOPES] for part in scope.parts if one.byte < scope.end_byte)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,7 @@ class _Place:
     path: str
     grammar: Grammar
     naming: Naming
+    around: tuple[str, ...]
 
     def module_at(self, relative: str) -> str:
         """Name the module at a path relative to the file; nothing where that leads out of the source."""
@@ -97,7 +114,7 @@ def _script(place: _Place, one: Import) -> Resolved:
     full = relative or not re.match(r"[@~]/", one.source)
     if one.name and one.name != "default":
         yield one.alias or one.name, f"{base}.{one.name}", full
-    elif one.alias and not one.everything and not one.statement:
+    elif relative and one.alias and not one.everything and not one.statement:
         yield one.alias, f"{base}.{one.alias}", False  # a default export has the name that it is given
     else:
         yield one.alias, base, full
@@ -150,9 +167,9 @@ def _module_source(place: _Place, one: Import) -> Resolved:
     yield "", _dotted(joined.strip("./")), True
 
 
-def rust_path(path: str, grammar: Grammar, naming: Naming, parts: list[str]) -> tuple[str, ...]:
+def rust_path(path: str, naming: Naming, around: Sequence[str], parts: list[str]) -> tuple[str, ...]:
     """Replace ``crate``, ``self`` and ``super`` at the beginning of a path by what they stand for."""
-    own = naming.module.split(".")
+    own = [*naming.module.split("."), *around]
     if parts and parts[0] == "crate":
         before, source, _ = f"/{path}".partition("/src/")
         root = before if source else posixpath.dirname(path)
@@ -168,7 +185,7 @@ def rust_path(path: str, grammar: Grammar, naming: Naming, parts: list[str]) -> 
 
 def _use(place: _Place, one: Import) -> Resolved:
     if not one.source:  # "mod name;"
-        yield "", f"{place.naming.module}.{one.name}", True
+        yield "", ".".join([place.naming.module, *place.around, one.name]), True
         return
     stack: list[list[str]] = [[]]
     current: list[str] = []
@@ -187,7 +204,7 @@ def _use(place: _Place, one: Import) -> Resolved:
                 everything = parts[-1] == "*"
                 if everything or (parts[-1] == "self" and len(parts) > 1):
                     parts.pop()
-                full = rust_path(place.path, place.grammar, place.naming, parts)
+                full = rust_path(place.path, place.naming, place.around, parts)
                 if full:
                     named += 1
                     yield "" if everything else alias or full[-1], ".".join(full), True
@@ -220,4 +237,5 @@ _RULES: dict[str, Callable[[_Place, Import], Resolved]] = {
     "shell": _source,
     "hcl": _module_source,
     "rust": _use,
+    "proto": _include,
 }

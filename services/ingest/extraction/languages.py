@@ -6,11 +6,11 @@ import re
 
 from services.ingest.modules import PYTHON_SUFFIXES
 
-# Those that tree-sitter parses for us (``services.ingest.extraction.grammars``).
+# Those whose definitions are found (``services.ingest.extraction.grammars``), besides Python.
 CODE_LANGUAGES = frozenset(
     {
         "javascript", "typescript", "go", "java", "rust", "c", "cpp", "csharp", "ruby", "php", "kotlin", "shell", "sql",
-        "hcl",
+        "hcl", "proto",
     }
 )  # fmt: skip
 _CPP_HEADER = re.compile(

@@ -92,7 +92,7 @@ class Linker:
         bound = self._bound.get(parts[0])
         if bound is not None:
             return ".".join([bound.target, *parts[1:]]), bound.resolved
-        known = self._lookup(parts, within)
+        known = self._lookup(parts, within) or self._lookup_full(parts)
         if known is not None:
             return self.naming.qualified(known), True
         if self.grammar.known_calls_only and "_" not in parts[-1]:
@@ -115,7 +115,7 @@ class Linker:
         if bound is not None:
             return ".".join([bound.target, *before[1:], *parts]), bound.resolved
         if self.language == "rust" and before[0] in ("crate", "self", "super"):
-            return ".".join([*rust_path(self.path, self.grammar, self.naming, list(before)), *parts]), True
+            return ".".join([*rust_path(self.path, self.naming, self._modules(within), list(before)), *parts]), True
         known = self._lookup((*before, *parts), within)
         if known is not None:
             return self.naming.qualified(known), True
@@ -123,13 +123,25 @@ class Linker:
         written = use.is_path or before[-1][:1].isupper()
         return (".".join([*before, *parts]) if written else parts[-1]), False
 
+    def _modules(self, within: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the modules of a file, out of those of a definition and what is around it."""
+        size = next((size for size in range(len(within)) if within[: size + 1] in self._defined), len(within))
+        return within[:size]
+
     def _lookup(self, parts: tuple[str, ...], within: tuple[str, ...]) -> tuple[str, ...] | None:
         """Find what a name means in the innermost scope that defines it."""
         for size in range(len(within), -1, -1):
             names = (*within[:size], *parts)
             if names in self._defined and (self.grammar.implicit_self or len(parts) > 1 or names not in self._members):
-                return names
+                # A constructor stands for its class.
+                return names[:-1] if len(names) > 1 and names[-1] == names[-2] and len(parts) == 1 else names
         return None
+
+    def _lookup_full(self, parts: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Find a definition of the file by its full name."""
+        prefix = tuple(self.naming.prefix.split("."))
+        names = parts[len(prefix) :]
+        return names if parts[: len(prefix)] == prefix and names in self._defined else None
 
     def _block(self, use: Use) -> tuple[str, bool] | None:
         """Resolve a reference of Terraform, whose blocks are known to all files of a folder."""

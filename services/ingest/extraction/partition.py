@@ -102,7 +102,8 @@ class Partition:
 
     def _child(self, child: Definition, start: int, end: int) -> Iterator[Unit | tuple[Definition, int, int]]:
         unit = self._unit(child, start, end)
-        if child.kind in _ALWAYS_DIVIDED or (child.children and not child.is_overload and not self._fits(unit)):
+        divided = child.kind in _ALWAYS_DIVIDED and not child.stays_whole
+        if divided or (child.children and not child.is_overload and not self._fits(unit)):
             yield from self._divide(child, start, end)
         else:
             yield unit

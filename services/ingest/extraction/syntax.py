@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from services.ingest.chunks import SymbolKind
 from services.ingest.extraction.captures import Captured, Found, rows_of
@@ -28,8 +28,9 @@ _MAX_NESTING = 24
 _LONG_DECLARATION_LINES = 4
 _SIGNATURE_BYTES = 1600
 _NOT_A_STATEMENT = re.compile(
-    r"[\s})\];,]*$|\s*(?:end|fi|done|esac|else|\{|<\?php|\?>|#\s*(?:endif|else)\b.*|"
-    r"(?:public|private|protected|signals|public slots|private slots)\s*:?|\"use strict\";?|'use strict';?)\s*;?\s*$"
+    r"\s*[})\];,]*[\s})\];,]*(?:(?<=[})\];,\s])(?://|/\*|--|#(?!\w)).*)?$"
+    r"|\s*(?:end|fi|done|esac|else|\{|<\?php|\?>|#\s*(?:endif|else)\b.*|(?:type|var|const)\s*\("
+    r"|(?:public|private|protected|signals|public slots|private slots)\s*:?|[\"']use strict[\"'])\s*;?\s*$"
 )
 
 
@@ -56,6 +57,7 @@ class _Builder:
         self._data = data
         self._lines = lines
         raw = data.split(b"\n")
+        self._starts = [0, *accumulate(len(line) + 1 for line in raw)]
         self._comment = bytearray(len(lines) + 1)  # by line: 1 for a comment, 2 for an attribute
         for mark, nodes in ((2, captured.attributes), (1, captured.comments)):
             for first, last in rows_of(nodes, raw):
@@ -86,20 +88,26 @@ class _Builder:
             definition = self._definition(one, owner)
             owner.children.append(definition)
             stack.append((min(one.end_byte, stack[-1][0]), definition))
-            syntax.spans.append((one.start_byte, one.end_byte, definition))
+            above = definition.start_line < one.start_row + 1
+            start = self._starts[definition.start_line - 1] if above else one.start_byte
+            syntax.spans.append((start, one.end_byte, definition))
         walked = list(root.walk())
         for owner in reversed(walked):
             self._settle(owner, syntax)
         for owner in root.walk():
             self._merge(owner)
-            if owner.children or owner.kind is not SymbolKind.FUNCTION:
+            if owner.children or owner.kind not in _FUNCTIONS:
                 owner.statement_lines = self._statement_lines(owner)
+        for owner in reversed(walked):
+            owner.stays_whole = owner.kind is SymbolKind.CLASS and all(child.stays_whole for child in owner.children)
+        kept = {id(definition) for definition in root.walk()}
+        syntax.spans = [span for span in syntax.spans if id(span[2]) in kept]
         root.summary = self._module_summary(root)
         self._rank(syntax.ranks)
         return syntax
 
     def _definition(self, one: Found, owner: Definition) -> Definition:
-        names = (*owner.names, *one.scope, *one.parts)
+        names = (*(() if one.is_global else owner.names), *one.scope, *one.parts)
         kind = _SCOPES.get(one.kind, SymbolKind.CLASS)
         if one.kind in _CALLABLE:
             is_owned = owner.kind is SymbolKind.CLASS or one.scope or len(one.parts) > 1 or one.kind == "method"
@@ -109,7 +117,9 @@ class _Builder:
         first = one.start_row + 1
         while first - 1 >= 1 and self._comment[first - 1]:
             first -= 1
-        comments = [self._lines[number - 1] for number in range(first, one.start_row + 1) if self._comment[number] == 1]
+        comments: Sequence[str] = [
+            self._lines[number - 1] for number in range(first, one.start_row + 1) if self._comment[number] == 1
+        ]
         if not comments and one.doc == "":
             comments = self._apart(first - 1)
         is_scope = one.kind in _SCOPES
@@ -155,7 +165,9 @@ class _Builder:
         kept.append(self._data[position:stop])
         text = b" ".join(kept).decode("utf-8", "ignore")
         if one.body_byte is None:
-            text = _first_lines(text.lstrip())
+            text = _first_lines(text.lstrip(), is_declaration=one.is_declaration)
+        if one.kind == "struct" and one.parts[-1] not in text:
+            text += f" {one.parts[-1]}"  # a typedef has its name behind the body
         return shortened(" ".join(text.split()).rstrip(" {=;:,").removesuffix("=>").rstrip())
 
     def _settle(self, owner: Definition, syntax: Syntax) -> None:
@@ -239,7 +251,7 @@ class _Builder:
                 ranks[below - 1] = RANK_NONE  # a comment stays with what it is about
 
 
-def _first_lines(text: str) -> str:
+def _first_lines(text: str, *, is_declaration: bool) -> str:
     """Cut a head whose body no field marks: at the first brace, or behind the line in which all brackets are closed."""
     depth = 0
     for place, character in enumerate(text):
@@ -247,6 +259,6 @@ def _first_lines(text: str) -> str:
             depth += 1
         elif character in ")]":
             depth -= 1
-        elif depth <= 0 and (character in "{\n" or text.startswith("=>", place)):
+        elif depth <= 0 and (character in "{\n" or (text.startswith("=>", place) and not is_declaration)):
             return text[:place]
     return text

@@ -3,7 +3,8 @@
 Each language has a query file beside this one, in the vocabulary of tree-sitter's tags queries:
 
 - ``@definition.KIND`` spans a definition named by ``@name``; ``@scope`` names the owner where that is no node around it
-  (a receiver in Go, ``Foo.prototype`` in JavaScript); ``#set! name`` names what has no name. ``namespace`` and
+  (a receiver in Go, ``Foo.prototype`` in JavaScript); ``#set! name`` names what has no name,
+  ``#set! owner`` an owner other than what is around, ``#set! prefix`` what a name begins with. ``namespace`` and
   ``implementation`` are no symbols and only lend their name to what is in them.
 - ``@declaration.KIND`` spans what has no body (a prototype, an alias): a symbol, but a chunk of its own only when it is
   documented, or long.
@@ -18,6 +19,7 @@ Where several patterns capture one name, the first of them in the file decides w
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -39,7 +41,7 @@ class Names(StrEnum):
 class Grammar:
     """How one language, or one dialect of it, is parsed and named."""
 
-    module: str  # that holds the compiled grammar
+    module: str  # that holds the compiled grammar; "" where tree-sitter has no part in it
     queries: tuple[str, ...]
     names: Names
     function: str = "language"  # of the module, that returns the grammar
@@ -55,6 +57,8 @@ class Grammar:
     silent_scopes: frozenset[str] = frozenset()
     # Whether a function in a function is none: what looks like one is a macro.
     flat_functions: bool = False
+    # What the grammar does not know and can do without; blanked out before it is parsed.
+    unknown: re.Pattern[bytes] | None = None
     # Whether calls by a name alone are kept only if the file defines or imports it.
     known_calls_only: bool = False
 
@@ -129,9 +133,18 @@ _GRAMMARS = {
         separator="\\",
         selves=frozenset({"$this", "self", "static", "parent"}),
     ),
-    "kotlin": Grammar("tree_sitter_kotlin", ("kotlin",), Names.PACKAGE, selves=_THIS, implicit_self=True),
+    "kotlin": Grammar(
+        "tree_sitter_kotlin",
+        ("kotlin",),
+        Names.PACKAGE,
+        selves=_THIS,
+        implicit_self=True,
+        unknown=re.compile(rb"\bfun(?=[ \t]+interface\b)"),
+    ),
     "shell": Grammar("tree_sitter_bash", ("shell",), Names.PATH, known_calls_only=True),
-    "sql": Grammar("tree_sitter_sql", ("sql",), Names.NOTHING),
+    # Scanned by code of our own: see ``sql.py`` and ``protobuf.py``.
+    "sql": Grammar("", (), Names.NOTHING),
+    "proto": Grammar("", (), Names.PACKAGE),
     "hcl": Grammar("tree_sitter_hcl", ("hcl",), Names.FOLDER),
     "python": Grammar("tree_sitter_python", ("python",), Names.PATH),
 }

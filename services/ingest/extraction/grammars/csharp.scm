@@ -12,12 +12,12 @@
 (method_declaration name: (_) @name) @definition.method
 (constructor_declaration name: (_) @name) @definition.method
 (destructor_declaration name: (_) @name) @definition.method
-(operator_declaration operator: _ @name) @definition.method
+((operator_declaration operator: _ @name) @definition.method (#set! prefix "operator"))
 (local_function_statement name: (_) @name) @definition.function
 (property_declaration name: (_) @name) @declaration.method
 (event_declaration name: (_) @name) @declaration.method
 ((field_declaration (modifier) @_modifier (variable_declaration (variable_declarator name: (_) @name)))
-  @definition.constant (#match? @_modifier "^(const|readonly)$"))
+  @definition.constant (#match? @_modifier "^const$"))
 
 (using_directive name: (identifier) @alias (_) @source .) @reference.import
 (using_directive (_) @source .) @reference.import

@@ -1,7 +1,8 @@
 (comment) @comment
 (config_file (body (block (identifier) @block [(string_lit) (identifier)]* @label) @definition.block))
 (config_file (body (attribute (identifier) @name) @definition.constant))
-(block (identifier) @_locals (body (attribute (identifier) @name) @definition.constant) (#eq? @_locals "locals"))
+((block (identifier) @_locals (body (attribute (identifier) @name) @definition.constant))
+  (#eq? @_locals "locals") (#set! owner "local"))
 (block (identifier) @_module (body (attribute
   (identifier) @_source
   (expression (literal_value (string_lit (template_literal) @source)))) @reference.import)

@@ -18,7 +18,7 @@
   (#match? @_modifiers "static") (#match? @_modifiers "final"))
 (constant_declaration declarator: (variable_declarator name: (identifier) @name)) @definition.constant
 
-(import_declaration (_) @source (asterisk)? @all) @reference.import
+(import_declaration [(scoped_identifier) (identifier)] @source (asterisk)? @all) @reference.import
 (method_invocation !object name: (identifier) @name) @reference.call
 (method_invocation object: [(identifier) (this) (super)] @receiver name: (identifier) @name) @reference.call
 (method_invocation object: (_) name: (identifier) @name) @reference.member

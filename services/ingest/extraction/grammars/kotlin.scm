@@ -6,7 +6,7 @@
 (class_declaration name: (identifier) @name) @definition.class
 (object_declaration name: (identifier) @name) @definition.object
 (companion_object name: (identifier) @name) @definition.object
-(companion_object) @definition.namespace
+(companion_object) @definition.implementation
 (function_declaration name: (identifier) @name) @definition.function
 (secondary_constructor "constructor" @name) @definition.method
 (type_alias type: (identifier) @name) @declaration.type
@@ -20,9 +20,9 @@
   (identifier) @name .)) @reference.call
 (call_expression . (navigation_expression (identifier) @name .)) @reference.member
 (delegation_specifier [
-  (user_type (identifier) @name .)
-  (constructor_invocation (user_type (identifier) @name .))
-  (explicit_delegation (user_type (identifier) @name .))]) @reference.inherit
+  (user_type (identifier) @name . (type_arguments)? .)
+  (constructor_invocation (user_type (identifier) @name . (type_arguments)? .))
+  (explicit_delegation (user_type (identifier) @name . (type_arguments)? .))]) @reference.inherit
 (annotation [
   (user_type (identifier) @name .)
   (constructor_invocation (user_type (identifier) @name .))]) @reference.decorate

@@ -2,7 +2,7 @@
 
 (class name: (_) @name) @definition.class
 (module name: (_) @name) @definition.class
-(singleton_class value: (self)) @definition.namespace
+(singleton_class value: (self)) @definition.implementation
 (method name: (_) @name) @definition.function
 (singleton_method object: (constant)? @scope name: (_) @name) @definition.method
 (singleton_method name: (_) @name) @definition.method
@@ -26,6 +26,7 @@
 (call
   receiver: [(constant) (self) (identifier)] @receiver
   method: [(identifier) (constant)] @name) @reference.call
+(call receiver: (scope_resolution) @owner method: (identifier) @name) @reference.call
 (call receiver: (_) method: (identifier) @name) @reference.member
 (call
   !receiver
