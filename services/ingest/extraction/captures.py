@@ -14,9 +14,13 @@ from services.ingest.extraction.grammars import Grammar, parser_of
 
 # More states at once than any real file needs; a hostile one loses matches, not time.
 _MATCH_LIMIT = 20_000
+# Nothing is captured below. The query cursor counts depth in 16 bits, and from there on takes quadratic time.
+_MAX_DEPTH = 2000
 _MAX_NAME_BYTES = 200
 _MAX_SOURCE_BYTES = 20_000
 _MAX_ERRORS = 1000
+# An error with more parts is no code; looking for siblings in it takes quadratic time.
+_MAX_ERROR_PARTS = 5000
 _TEMPLATE_ARGUMENTS = re.compile(r"<[^<>]*>|\([^()]*\)$")
 _OPERATOR = re.compile(r"\boperator\b")
 _QUOTES = "\"'`[]"
@@ -110,9 +114,15 @@ def capture(data: bytes, grammar: Grammar) -> Captured:
         data = grammar.unknown.sub(lambda match: b" " * len(match[0]), data)
     root = parser.parse(data).root_node
     cursor = QueryCursor(query, match_limit=_MATCH_LIMIT)
+    cursor.set_max_start_depth(_MAX_DEPTH)
     found = Captured()
     definitions: dict[tuple[int, int], Found] = {}
     uses: dict[tuple[int, ReferenceKind], Use] = {}
+    if root.has_error:
+        errors = list(islice(_errors(root.walk()), _MAX_ERRORS))
+        found.errors = [node.start_point[0] for node in errors]
+        if any(node.child_count > _MAX_ERROR_PARTS for node in errors):
+            return found
     for pattern, captures in cursor.matches(root):
         for name, nodes in captures.items():
             if name == "comment":
@@ -138,8 +148,6 @@ def capture(data: bytes, grammar: Grammar) -> Captured:
     decorating = {byte for byte, kind in uses if kind is ReferenceKind.DECORATE}
     found.uses = [use for use in uses.values() if use.kind is ReferenceKind.DECORATE or use.byte not in decorating]
     found.is_cut = cursor.did_exceed_match_limit
-    if root.has_error:
-        found.errors = [node.start_point[0] for node in islice(_errors(root.walk()), _MAX_ERRORS)]
     found.statements = list(_statements(root.walk()))
     return found
 

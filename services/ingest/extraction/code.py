@@ -29,7 +29,7 @@ def extract_code(path: str, text: str, *, language: str, budget: Budget) -> Extr
     captured = _captured(data, language, grammar)
     syntax = build(captured, data, lines, grammar)
     notes = notes_of(captured)
-    if captured.errors and not syntax.root.children:
+    if captured.errors and not captured.definitions:
         return extract_text(path, text, language=language, module="", budget=budget, notes=notes)
     naming = naming_of(path, grammar, captured.package)
     bindings = bindings_of(language, path, grammar, naming, captured)

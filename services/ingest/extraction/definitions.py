@@ -24,6 +24,7 @@ class Definition:
     signature: str = ""
     summary: str = ""
     is_symbol: bool = True
+    is_declaration: bool = False  # has no body
     is_overload: bool = False
     stays_whole: bool = False  # where it fits the budget, although it is a class: it has no functions
     merged: bool = False  # into the definition before it: an overload and its successor, or two on one line

@@ -55,7 +55,7 @@ class Partition:
     def units(self) -> Iterator[Unit]:
         """Yield the units in the order of their lines."""
         children = [child for child in self.root.children if not child.merged]
-        if len(children) == 1 and children[0].kind is SymbolKind.FUNCTION:
+        if len(children) == 1 and children[0].kind is SymbolKind.FUNCTION and not children[0].is_declaration:
             whole = self._unit(children[0], 1, len(self.lines))
             if self._fits(whole):  # a file that is one function is one chunk
                 yield whole

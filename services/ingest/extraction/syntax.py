@@ -65,7 +65,6 @@ class _Builder:
                     self._comment[row + 1] = mark
         # What a signature leaves out.
         self._extras = sorted((node.start_byte, node.end_byte) for node in (*captured.attributes, *captured.comments))
-        self._declarations: set[int] = set()  # ids of definitions that have no body
         self._headers: dict[int, int] = {}  # id of a scope that is no symbol: last line of its head
 
     def build(self) -> Syntax:
@@ -132,9 +131,8 @@ class _Builder:
             signature="" if is_scope else self._signature(one),
             summary=first_sentence(one.doc.split("\n") if one.doc else comments),
             is_symbol=not is_scope,
+            is_declaration=one.is_declaration,
         )
-        if one.is_declaration:
-            self._declarations.add(id(definition))
         if is_scope:
             self._headers[id(definition)] = max(one.name_row, one.body_row) + 1
         return definition
@@ -176,7 +174,7 @@ class _Builder:
         kept: list[Definition] = []
         following: Definition | None = None
         for child in reversed(owner.children):
-            if id(child) not in self._declarations:
+            if not child.is_declaration:
                 kept.append(child)
                 following = child
                 continue
