@@ -64,7 +64,7 @@ def main() -> None:
             extraction = extract(path, found.text, module="", count_tokens=count, budget_tokens=BUDGET_TOKENS)
             cpu_s = time.process_time() - started
             language = extraction.language
-            if language not in CODE_LANGUAGES or arguments.language not in (None, language):
+            if language not in {*CODE_LANGUAGES, "python"} or arguments.language not in (None, language):
                 continue
             total = totals[language]
             total.files += 1

@@ -87,8 +87,8 @@ def test_a_huge_flat_file_keeps_every_definition(path: str, line: str) -> None:
 
 
 _MARKS = st.sampled_from(
-    ["{", "}", "(", ")", ";", "\n", "class ", "fn ", "def ", "func ", "end\n", "=>", '"', "'", "/*", "*/", "//", "#", "<",
-     ">", "::", "\t", " ", "a", "名", "é", "\u2028", "\x0c", "\ufeff", "@", "$", "`", "0"]
+    ["{", "}", "(", ")", ";", "\n", "class ", "fn ", "def ", "func ", "end\n", "=>", '"', "'", "/*", "*/", "//", "#",
+     "<", ">", "::", "\t", " ", "a", "名", "é", "\u2028", "\x0c", "\ufeff", "@", "$", "`", "0"]
 )  # fmt: skip
 
 
