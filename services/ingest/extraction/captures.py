@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tree_sitter import Node, QueryCursor, TreeCursor
+from tree_sitter import Node, Parser, QueryCursor, Tree, TreeCursor
 
 from services.ingest.chunks import ReferenceKind
 from services.ingest.extraction.grammars import Grammar, parser_of
@@ -19,6 +19,11 @@ _MAX_DEPTH = 2000
 _MAX_NAME_BYTES = 200
 _MAX_SOURCE_BYTES = 20_000
 _MAX_ERRORS = 1000
+# Steps of the parser, of about a hundred operations each. Real files take less than 200, and one per 60 bytes; recovery
+# from an error can take steps without end (tree-sitter/tree-sitter#3393).
+_MIN_STEPS = 2000
+_BYTES_PER_STEP = 4
+_BLOCK_BYTES = 1 << 16
 # An error with more parts is no code; looking for siblings in it takes quadratic time.
 _MAX_ERROR_PARTS = 5000
 _TEMPLATE_ARGUMENTS = re.compile(r"<[^<>]*>|\([^()]*\)$")
@@ -112,10 +117,14 @@ def capture(data: bytes, grammar: Grammar) -> Captured:
     parser, query = parser_of(grammar)
     if grammar.unknown is not None:
         data = grammar.unknown.sub(lambda match: b" " * len(match[0]), data)
-    root = parser.parse(data).root_node
+    found = Captured()
+    tree = _parse(parser, data)
+    if tree is None:
+        found.errors = [0]
+        return found
+    root = tree.root_node
     cursor = QueryCursor(query, match_limit=_MATCH_LIMIT)
     cursor.set_max_start_depth(_MAX_DEPTH)
-    found = Captured()
     definitions: dict[tuple[int, int], Found] = {}
     uses: dict[tuple[int, ReferenceKind], Use] = {}
     if root.has_error:
@@ -150,6 +159,27 @@ def capture(data: bytes, grammar: Grammar) -> Captured:
     found.is_cut = cursor.did_exceed_match_limit
     found.statements = list(_statements(root.walk()))
     return found
+
+
+def _parse(parser: Parser, data: bytes) -> Tree | None:
+    """Parse a file, or give up after a number of steps: counted, so that it does not depend on the machine."""
+    steps = 0
+    most = _MIN_STEPS + len(data) // _BYTES_PER_STEP
+
+    def is_too_much(offset: int, has_error: bool) -> bool:
+        nonlocal steps
+        steps += 1
+        return steps > most
+
+    try:
+        tree = parser.parse(
+            lambda offset, point: data[offset : offset + _BLOCK_BYTES], encoding="utf8", progress_callback=is_too_much
+        )
+    except ValueError:  # "Parsing failed"; where it stopped must be forgotten, or the next file begins there
+        parser.reset()
+        return None
+    # Nodes of a tree that was parsed through a callback ask it for their text; this tree, of the same nodes, has it.
+    return parser.parse(data, old_tree=tree)
 
 
 def name_parts(text: str, separator: str) -> tuple[str, ...]:

@@ -41,14 +41,16 @@ _KINDS = {
     "sequence": "constant",
     "schema": "constant",
 }
-_BETWEEN = frozenset(
+# What may stand between CREATE and the kind, values of MySQL's DEFINER aside, and between the kind and the name.
+_BEFORE_KIND = frozenset(
     {
         "or", "replace", "alter", "temp", "temporary", "global", "local", "unlogged", "unique", "clustered",
         "nonclustered", "materialized", "recursive", "external", "virtual", "foreign", "force", "editionable",
-        "noneditionable", "constraint", "body", "if", "not", "exists", "concurrently", "definer", "algorithm", "sql",
-        "security", "invoker", "undefined", "merge", "temptable", "columnstore", "fulltext", "spatial", "bitmap",
+        "noneditionable", "constraint", "definer", "algorithm", "sql", "security", "invoker", "undefined", "merge",
+        "temptable", "columnstore", "fulltext", "spatial", "bitmap", "secure", "transient", "dynamic", "event",
     }
 )  # fmt: skip
+_AFTER_KIND = frozenset({"if", "not", "exists", "concurrently", "body"})
 # What a name of a table or a routine follows.
 _BEFORE_NAMES = frozenset({"from", "join", "into", "update", "references", "call", "exec", "execute", "table"})
 _NO_NAMES = frozenset(
@@ -150,10 +152,13 @@ class _Scanner:
         if not self.kind:
             if word in _KINDS:
                 self.kind = word
+            elif word not in _BEFORE_KIND and not any(token.text.lower() == "definer" for token in self.head):
+                self.kind = "none"
             return
-        if word in _BETWEEN or (self.kind == "index" and word == "on") or word in _KINDS:
-            if self.kind == "index" and word == "on":
-                self.kind = "none"  # an index without a name
+        if word in _AFTER_KIND or (self.kind == "type" and word == "body"):
+            return
+        if self.kind == "index" and word == "on":
+            self.kind = "none"  # an index without a name
             return
         replaced = first == "create" or (self.kind in _ROUTINES and self.head[1].text.lower() == self.kind)
         if self.kind == "none" or not replaced:

@@ -166,6 +166,7 @@ def test_tests_in_calls_are_no_symbols() -> None:
         ("create function f() returns int as $body$ create table no (a int); $body$ language sql;\nselect 1;", 1),
         ("create trigger t after insert on a begin\n update b set c = case when 1 then 2 end;\nend;\ndrop table b;", 1),
         ("-- create table a (x int);\n/* create table b (x int); */\nselect 'create table c (x int);';", 0),
+        ("CREATE DEFINER=`root`@`localhost` PROCEDURE p() BEGIN END;\nCREATE EXTENSION x SCHEMA y;", 1),
         ("begin transaction;\ncreate table a (x int);\ncommit;\ncreate table b (x int);", 2),
     ],
 )  # fmt: skip

@@ -68,6 +68,35 @@ def test_a_file_of_one_mark_is_taken(suffix: str, mark: str) -> None:
     sound(mark * 5000, f"a.{suffix}")
 
 
+# Found by damaging a file: the recovery of this grammar takes steps without end on it.
+ENDLESS = """{k()
+A \n\u05bf3db.query(id)
+    }
+
+    private fun check(id: Id) = require(id != null)
+
+    companion object {
+        fun create(): Re\to<Item> = Repo(Database())
+    }
+}
+
+data class Row(val a: Int)
+    interface Source {
+    fun read(): Int
+}
+object Registry { fun all() = listOf<Row>() }
+enum class Color { RED, GREEN }
+typealias Rows = List<Row>
+fun String.shout(): String = upp"""
+
+
+def test_recovery_without_end_is_given_up_and_the_next_file_is_parsed_as_ever() -> None:
+    given_up = sound(ENDLESS, "a.kt")
+    assert [note.code for note in given_up.notes] == ["not_parsed"]
+    assert [symbol.name for symbol in sound("fun a() {}\n", "b.kt").symbols] == ["b", "a"]
+    assert sound(ENDLESS, "a.kt") == given_up
+
+
 @pytest.mark.parametrize(
     ("path", "line"),
     [
