@@ -18,7 +18,7 @@ from services.search.embedding import EmbedQuery, QueryEmbedding
 from services.search.indexes import Indexes, OpenGeneration
 from services.search.pipeline import Preset, Ranking
 from services.search.queries import Answer, Chunk, Filter, Hint, Hit, LegReport, Ranked, Reference, Symbol
-from services.search.steps.base import Query, identifiers_in
+from services.search.steps.base import Query, dotted, identifiers_in
 
 STALE_OK, WAIT, REQUIRE_FRESH = "stale_ok", "wait", "require_fresh"
 
@@ -231,6 +231,7 @@ class SearchService:
     ) -> tuple[list[Scope], list[Symbol]]:
         """List definitions by project, then qualified name, path and line, after such a position."""
         _check_name(name)
+        name = dotted(name)
         found: list[Symbol] = []
         async with self._database.snapshot() as connection:
             scopes = await resolve(connection, projects, visible)
@@ -256,6 +257,7 @@ class SearchService:
     ) -> tuple[list[Scope], list[Symbol], list[Reference]]:
         """List edges project by project, and the definitions that the name stands for."""
         _check_name(name)
+        name = dotted(name)
         defined: dict[str, list[Symbol]] = {}
         found: list[Reference] = []
         async with self._database.snapshot() as connection:

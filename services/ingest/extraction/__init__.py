@@ -8,13 +8,13 @@ else.
 from __future__ import annotations
 
 from services.ingest.chunks import Budget, Extraction, Note, TokenCounter
-from services.ingest.extraction.languages import language_of
+from services.ingest.extraction.languages import CODE_LANGUAGES, language_of
 from services.ingest.extraction.text import extract_text
 
 __all__ = ["EXTRACTION_VERSION", "extract", "language_of"]
 
 # Raise when the same file gives other chunks, symbols or references; the next run then extracts everything anew.
-EXTRACTION_VERSION = 2
+EXTRACTION_VERSION = 3
 
 
 def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, budget_tokens: int) -> Extraction:
@@ -39,6 +39,10 @@ def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, bu
             from services.ingest.extraction.markdown import extract_markdown
 
             return extract_markdown(path, text, budget=budget)
+        if language in CODE_LANGUAGES:
+            from services.ingest.extraction.code import extract_code
+
+            return extract_code(path, text, language=language, budget=budget)
     except Exception as error:  # whatever the parsers do, the file stays findable as text
         notes = [Note("extractor_failed", f"{type(error).__name__}: {error}"[:400])]
         return extract_text(path, text, language=language, module=module, budget=budget, notes=notes)

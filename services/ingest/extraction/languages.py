@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 from services.ingest.modules import PYTHON_SUFFIXES
 
+# Those whose definitions are found (``services.ingest.extraction.grammars``), besides Python.
+CODE_LANGUAGES = frozenset(
+    {
+        "javascript", "typescript", "go", "java", "rust", "c", "cpp", "csharp", "ruby", "php", "kotlin", "shell", "sql",
+        "hcl", "proto",
+    }
+)  # fmt: skip
+_CPP_HEADER = re.compile(
+    r"^[ \t]*(?:namespace\b|template[ \t]*<|class[ \t]+\w[^;]*$|using[ \t]|(?:public|private|protected)[ \t]*:)"
+    r"|\bstd::",
+    re.MULTILINE,
+)
 _BY_SUFFIX = {
     **{suffix.lstrip("."): "python" for suffix in PYTHON_SUFFIXES},
     **dict.fromkeys(("md", "markdown", "mdown", "mkd", "mdx"), "markdown"),
     **dict.fromkeys(("js", "mjs", "cjs", "jsx"), "javascript"),
     **dict.fromkeys(("ts", "tsx", "mts", "cts"), "typescript"),
     **dict.fromkeys(("c", "h"), "c"),
-    **dict.fromkeys(("cc", "cpp", "cxx", "hh", "hpp", "hxx", "inl"), "cpp"),
+    **dict.fromkeys(("cc", "cpp", "cxx", "hh", "hpp", "hxx", "inl", "ipp", "tpp"), "cpp"),
     **dict.fromkeys(("sh", "bash", "zsh", "ksh", "bats"), "shell"),
     **dict.fromkeys(("yaml", "yml"), "yaml"),
     **dict.fromkeys(("json", "jsonc", "json5", "jsonl", "geojson", "ipynb"), "json"),
@@ -19,7 +33,9 @@ _BY_SUFFIX = {
     **dict.fromkeys(("ini", "cfg", "conf", "properties", "editorconfig"), "ini"),
     **dict.fromkeys(("rst", "rest"), "rst"),
     **dict.fromkeys(("txt", "text", "log"), "text"),
-    **dict.fromkeys(("tf", "hcl"), "hcl"),
+    **dict.fromkeys(("tf", "hcl", "tfvars"), "hcl"),
+    **dict.fromkeys(("php", "phtml"), "php"),
+    **dict.fromkeys(("rb", "rake", "gemspec"), "ruby"),
     **dict.fromkeys(("kt", "kts"), "kotlin"),
     **dict.fromkeys(("ex", "exs"), "elixir"),
     **dict.fromkeys(("pyx", "pxd", "pxi"), "cython"),
@@ -30,10 +46,9 @@ _BY_SUFFIX = {
     **dict.fromkeys(("adoc", "asciidoc"), "asciidoc"),
     **dict.fromkeys(("ps1", "psm1"), "powershell"),
     **dict.fromkeys(("csv", "tsv"), "csv"),
-    **dict.fromkeys(("proto", "toml", "sql", "go", "java", "scala", "swift", "lua", "dart", "zig", "nix", "php"), ""),
+    **dict.fromkeys(("proto", "toml", "sql", "go", "java", "scala", "swift", "lua", "dart", "zig", "nix"), ""),
     **dict.fromkeys(("graphql", "vue", "svelte", "tex", "org", "diff", "cmake", "gradle", "groovy", "r", "jl"), ""),
     "rs": "rust",
-    "rb": "ruby",
     "cs": "csharp",
     "hs": "haskell",
     "clj": "clojure",
@@ -57,7 +72,7 @@ _BY_NAME = {
     "sconstruct": "python",
     "sconscript": "python",
     "wscript": "python",
-    "go.mod": "go",
+    "go.mod": "gomod",
     ".gitignore": "ignore",
     ".dockerignore": "ignore",
     ".helmignore": "ignore",
@@ -75,7 +90,10 @@ _INTERPRETERS = {
 
 
 def language_of(path: str, text: str = "") -> str:
-    """Name the language of a file; "text" where neither its name nor a shebang line tells."""
+    """Name the language of a file; "text" where neither its name nor its beginning tells.
+
+    A header of C that only C++ can read is C++.
+    """
     name = path.rpartition("/")[2].lower()
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -83,6 +101,8 @@ def language_of(path: str, text: str = "") -> str:
         return _BY_NAME[name.partition(".")[0]]
     stem, _, suffix = name.rpartition(".")
     if suffix in _BY_SUFFIX and (stem or name.startswith(".")):
+        if suffix == "h" and _CPP_HEADER.search(text):
+            return "cpp"
         return _BY_SUFFIX[suffix] or suffix
     if text.startswith("#!"):
         interpreter = text[2:200].partition("\n")[0].strip()

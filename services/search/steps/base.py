@@ -53,9 +53,19 @@ class QueryVector:
 _CODE = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?![\w.]*\w)")
 _CODE_MARK = re.compile(r"\w_\w|^_|\w\.\w|[a-z][A-Z]|[A-Z]{2}[a-z]{2}")
 
+# Qualified names are stored with dots. Other languages write a::b, a\b and, for Go's methods, (*a).b.
+_SEPARATOR = re.compile(r"(?<=[\w>])(?:::|\\)(?=[\w~])")
+_RECEIVER = re.compile(r"\(\*?(\w+)\)\.(?=\w)")
+
+
+def dotted(text: str) -> str:
+    """Write the qualified names in a text as they are stored: ``Client::new`` is ``Client.new``."""
+    return _RECEIVER.sub(r"\1.", _SEPARATOR.sub(".", text))
+
 
 def identifiers_in(text: str) -> tuple[str, ...]:
     """Return what a query names as code would: words with the marks of identifiers, or its only word."""
+    text = dotted(text)
     words = [match[0] for match in _CODE.finditer(text)]
     if len(words) == 1 and words[0] == text.strip(" `()"):
         return tuple(words)

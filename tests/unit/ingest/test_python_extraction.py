@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,14 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.ingest.chunks import ChunkKind, Extraction, SymbolKind, model_input
-from services.ingest.extraction import extract
-from services.ingest.extraction.tokens import estimate_tokens
-from services.ingest.sniffing import TextFile, sniff, split_lines
-
-
-def take(text: str, *, path: str = "pkg/mod.py", module: str = "pkg.mod", tokens: int = 254) -> Extraction:
-    return extract(path, text, module=module, count_tokens=estimate_tokens, budget_tokens=tokens)
+from services.ingest.chunks import ChunkKind, Extraction, SymbolKind
+from services.ingest.sniffing import TextFile, sniff
+from tests.support.extraction import assert_whole
+from tests.support.extraction import extracted as take
 
 
 def dedented(text: str, **options: int) -> Extraction:
@@ -26,27 +21,6 @@ def dedented(text: str, **options: int) -> Extraction:
 
 def outline(extraction: Extraction) -> list[tuple[str, str, int, int]]:
     return [(str(chunk.kind), chunk.name, chunk.start_line, chunk.end_line) for chunk in extraction.chunks]
-
-
-def assert_whole(extraction: Extraction, text: str, tokens: int = 254) -> None:
-    """Every non-blank line in exactly one chunk, each chunk its lines, each within the budget, each key once."""
-    lines = split_lines(text)
-    covered: Counter[int] = Counter()
-    for chunk in extraction.chunks:
-        if chunk.columns is None:
-            assert chunk.text == "\n".join(lines[chunk.start_line - 1 : chunk.end_line])
-            covered.update(range(chunk.start_line, chunk.end_line + 1))
-        else:
-            assert chunk.text == lines[chunk.start_line - 1][slice(*chunk.columns)]
-            covered[chunk.start_line] = 1
-        assert estimate_tokens(model_input(chunk.title, chunk.text)) <= tokens
-    for number, line in enumerate(lines, 1):
-        assert covered[number] <= 1, (number, line)
-        assert covered[number] == 1 or not line.strip(), (number, line)
-    assert len({chunk.key for chunk in extraction.chunks}) == len(extraction.chunks)
-    assert len({symbol.key for symbol in extraction.symbols}) == len(extraction.symbols)
-    for symbol in extraction.symbols:
-        assert 1 <= symbol.start_line <= symbol.end_line <= max(1, len(lines))
 
 
 def test_definitions_take_their_decorators_and_comments_and_the_rest_is_the_modules() -> None:

@@ -78,6 +78,8 @@ def test_equal_keys_of_two_projects_are_two_hits_in_the_order_of_their_projects(
         ("Session.send", ("Session.send",)),
         ("who calls HTTPAdapter and getConn?", ("HTTPAdapter", "getConn")),
         ("session", ("session",)),
+        ("Client::new", ("Client.new",)),
+        ("who calls net::Client::new or (*Store).Get?", ("net.Client.new", "Store.Get")),
         ("`merge_setting`", ("merge_setting",)),
         ("python open file. Then close it", ()),
         ("_private thing", ("_private",)),
