@@ -103,6 +103,31 @@ def skipped(
         out.print(f"… {response.total_size - len(response.skipped_files)} more: raise --limit", style="dim")
 
 
+@group.command("notes")
+def notes(
+    project: ProjectArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Notes to show.")] = 100,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List what is to know of files although they are indexed: guessed encodings, lost structure, parts left out."""
+    with connect(home) as client:
+        request = index_service_pb2.ListFileNotesRequest(parent=f"projects/{project}", page_size=limit)
+        response = client.index.ListFileNotes(request)
+    if as_json:
+        print_json(response)
+        return
+    out = console()
+    if not response.notes:
+        out.print("there are no notes")
+    for one in response.notes:
+        line = f":{one.line}" if one.line else ""
+        out.print(Text.assemble((f"{one.code:<20}", "yellow"), f" {one.path}{line}  ", (one.detail, "dim")))
+    left = sum(response.counts.values()) - len(response.notes)
+    if left > 0:
+        out.print(f"… {left} more: raise --limit", style="dim")
+
+
 @group.command("sources")
 def sources(project: ProjectArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List what a project is made of: folders, dependencies with their files, tiers."""

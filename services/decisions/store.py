@@ -125,7 +125,7 @@ async def file_texts(connection: Connection, scope: Scope, keys: Sequence[FileKe
         f"""
         SELECT f.package, f.path, t.text_zlib FROM unnest(%(packages)s::text[], %(paths)s::text[]) AS k (package, path)
         JOIN files f ON f.package = k.package AND f.path = k.path
-        JOIN file_texts t ON t.project_id = f.project_id AND t.content_hash = f.content_hash
+        JOIN file_texts t ON t.project_id = f.project_id AND t.text_hash = f.text_hash
         WHERE {_LIVES.format("f")}
         """,
         {

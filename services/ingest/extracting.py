@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.ingest.changes import Candidate
-from services.ingest.chunks import Chunk, embedded_title, model_input
+from services.ingest.chunks import Chunk, Note, embedded_title, model_input
 from services.ingest.embedder import EmbeddingModel
 from services.ingest.extraction.pool import ExtractionPool, PoolSettings
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
@@ -104,10 +104,12 @@ def _staged(
         content_hash=candidate.content_hash,
         size_bytes=len(candidate.data),
         text=outcome.file.text,
+        text_hash=hashlib.sha256(outcome.file.text.encode()).digest(),
         lines=split_lines(outcome.file.text),
         chunks=list(_staged_chunks(source, tier, extraction.chunks, embedded, digest, pipeline)),
         symbols=extraction.symbols,
         references=extraction.references,
+        notes=(*(Note(code, "") for code in outcome.file.notes), *extraction.notes),
     )
 
 

@@ -262,6 +262,35 @@ class IndexServicer(CacheServicer):
             total_size=total,
         )
 
+    async def ListFileNotes(
+        self, request: index_service_pb2.ListFileNotesRequest, context: Context
+    ) -> index_service_pb2.ListFileNotesResponse:
+        size = _page_size(request.page_size)
+        project = parse_project(request.parent)
+        after = ("", "", 0)
+        if request.page_token:
+            place = self._pages.open(request, request.page_token)
+            after = (str(place["source"]), str(place["path"]), int(str(place["place"])))
+        found, counts = await self._service.list_notes(project, await self._visible(context), after, size + 1)
+        token = ""
+        if len(found) > size:
+            last = found[size - 1]
+            token = self._pages.seal(request, {name: last[name] for name in ("source", "path", "place")})
+        return index_service_pb2.ListFileNotesResponse(
+            notes=[
+                index_run_pb2.FileNote(
+                    source=source_name(project, one["source"]),
+                    path=one["path"],
+                    code=one["code"],
+                    detail=one["detail"],
+                    line=one["line"],
+                )
+                for one in found[:size]
+            ],
+            next_page_token=token,
+            counts=counts,
+        )
+
     async def ObserveProject(
         self, request: index_service_pb2.ObserveProjectRequest, context: Context
     ) -> index_service_pb2.ObserveProjectResponse:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from services.core.authorization import Visible
 from services.core.db import Connection, Database
@@ -302,6 +303,17 @@ class IngestService:
             return (
                 await projects.list_skipped(connection, owner.id, after, limit),
                 await projects.count_skipped(connection, owner.id),
+            )
+
+    async def list_notes(
+        self, project: str, visible: Visible, after: tuple[str, str, int], limit: int
+    ) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """List notes on live files after a position, and count all of them by code."""
+        async with self._database.snapshot() as connection:
+            owner = await projects.get_project(connection, project, visible)
+            return (
+                await projects.list_notes(connection, owner.id, after, limit),
+                await projects.count_notes(connection, owner.id),
             )
 
     async def status(self, project: str, visible: Visible) -> Status:

@@ -322,7 +322,7 @@ async def file_text(connection: Connection, scope: Scope, path: str, package: st
     cursor = await connection.execute(
         f"""
         SELECT f.package, t.text_zlib FROM files f
-        JOIN file_texts t ON t.project_id = f.project_id AND t.content_hash = f.content_hash
+        JOIN file_texts t ON t.project_id = f.project_id AND t.text_hash = f.text_hash
         WHERE f.path = %(path)s AND (%(package)s = '' OR f.package = %(package)s) AND {_LIVES.format("f")}
         ORDER BY f.package
         """,

@@ -459,3 +459,31 @@ def test_the_planner_knows_of_a_large_change_when_it_is_published(
     write(tmp_path / "docs", {"long.md": text.replace("section 7.", "section seven.")})
     appliance.index(project)
     assert known()[1] == analyzed_at
+
+
+def test_what_a_reader_should_know_of_a_file_is_listed(appliance: Appliance, tmp_path: Path, project: str) -> None:
+    folder = write(tmp_path / "legacy", {"fine.md": "# Fine\n"})
+    (folder / "old.txt").write_bytes("Größenänderung überall möglich, außer nachts.\n".encode("latin-1") * 20)
+    (folder / "nul.txt").write_bytes(b"one\0two\n" * 1 + b"plain text follows here\n" * 200)
+    appliance.create_project(project, [folder], model="")
+    appliance.index(project)
+
+    def notes() -> dict[str, set[str]]:
+        request = index_service_pb2.ListFileNotesRequest(parent=f"projects/{project}", page_size=1)
+        found: dict[str, set[str]] = {}
+        while True:
+            page = appliance.client.index.ListFileNotes(request)
+            for note in page.notes:
+                found.setdefault(note.path, set()).add(note.code)
+            if not page.next_page_token:
+                assert sum(page.counts.values()) == sum(map(len, found.values()))
+                return found
+            request.page_token = page.next_page_token
+
+    assert notes() == {"old.txt": {"encoding_guessed"}, "nul.txt": {"nul_replaced"}}
+    assert "Größenänderung" in appliance.search("Größenänderung", project).hits[0].text
+    listed = undercroft("projects", "notes", project, home=appliance.home).stdout
+    assert "encoding_guessed" in listed
+    (folder / "old.txt").write_text("Now UTF-8: Größe.\n")
+    assert appliance.index(project).published
+    assert notes() == {"nul.txt": {"nul_replaced"}}

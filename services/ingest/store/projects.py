@@ -415,6 +415,37 @@ async def list_skipped(
     return await cursor.fetchall()
 
 
+async def list_notes(
+    connection: Connection, project_id: int, after: tuple[str, str, int], limit: int
+) -> list[dict[str, Any]]:
+    """List notes on live files by (source, path, place in the file's notes) after a position."""
+    cursor = await connection.execute(
+        """
+        SELECT s.name AS source, f.path, n.place, n.note ->> 'code' AS code, n.note ->> 'detail' AS detail,
+               (n.note ->> 'line')::int AS line
+        FROM files f JOIN sources s ON s.id = f.source_id
+        CROSS JOIN LATERAL jsonb_array_elements(f.notes) WITH ORDINALITY AS n (note, place)
+        WHERE f.project_id = %s AND f.died IS NULL AND f.notes <> '[]' AND (s.name, f.path, n.place) > (%s, %s, %s)
+        ORDER BY s.name, f.path, n.place LIMIT %s
+        """,
+        (project_id, *after, limit),
+    )
+    return await cursor.fetchall()
+
+
+async def count_notes(connection: Connection, project_id: int) -> dict[str, int]:
+    """Count the notes on live files by code."""
+    cursor = await connection.execute(
+        """
+        SELECT n.note ->> 'code' AS code, count(*) AS n
+        FROM files f CROSS JOIN LATERAL jsonb_array_elements(f.notes) AS n (note)
+        WHERE f.project_id = %s AND f.died IS NULL AND f.notes <> '[]' GROUP BY 1 ORDER BY 1
+        """,
+        (project_id,),
+    )
+    return {row["code"]: row["n"] for row in await cursor.fetchall()}
+
+
 async def count_skipped(connection: Connection, project_id: int) -> int:
     return await _number(
         await connection.execute(

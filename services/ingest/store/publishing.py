@@ -79,7 +79,12 @@ async def diff_chunks(connection: Connection, project_id: int, run_id: int, live
 async def changes_anything(connection: Connection, run_id: int) -> bool:
     """Tell whether publishing the run would change a row of files, chunks, symbols, edges or decisions."""
     checks = [
-        _differs("files", "staged_files", "content_hash, language, module, package", "AND s.state = 'present'"),
+        _differs(
+            "files",
+            "staged_files",
+            "content_hash, text_hash, language, module, package, notes",
+            "AND s.state = 'present'",
+        ),
         _differs(
             "chunks", "staged_chunks", "key, content_id, kind, language, qualified_name, package, start_line, end_line"
         ),
@@ -214,17 +219,18 @@ _MERGE: tuple[tuple[str, int, str], ...] = (
         UPDATE files c SET died = %(generation)s FROM staged_files s
         WHERE s.run_id = %(run)s AND s.source_id = c.source_id AND s.path = c.path AND c.died IS NULL
           AND (s.state = 'deleted'
-               OR (s.content_hash, s.language, s.module, s.package)
-                  IS DISTINCT FROM (c.content_hash, c.language, c.module, c.package))
+               OR (s.content_hash, s.text_hash, s.language, s.module, s.package, s.notes)
+                  IS DISTINCT FROM (c.content_hash, c.text_hash, c.language, c.module, c.package, c.notes))
         """,
     ),
     (
         "files",
         1,
         """
-        INSERT INTO files (project_id, source_id, package, path, language, module, content_hash, size_bytes, born)
+        INSERT INTO files (project_id, source_id, package, path, language, module, content_hash, size_bytes, text_hash,
+                           notes, born)
         SELECT %(project)s, s.source_id, s.package, s.path, s.language, s.module, s.content_hash, s.size_bytes,
-               %(generation)s
+               s.text_hash, s.notes, %(generation)s
         FROM staged_files s
         WHERE s.run_id = %(run)s AND s.state = 'present'
           AND NOT EXISTS (SELECT FROM files c WHERE c.source_id = s.source_id AND c.path = s.path AND c.died IS NULL)

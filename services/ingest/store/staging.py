@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from psycopg.types.json import Jsonb
 
 from services.core.db import Connection
-from services.ingest.chunks import Reference, Symbol
+from services.ingest.chunks import Note, Reference, Symbol
 from services.ingest.keys import fitted
 from services.ingest.projects import Source
 from services.ingest.store.kinds import DECISION_CHUNK, REFERENCE_KINDS
@@ -43,10 +45,12 @@ class StagedFile:
     content_hash: bytes
     size_bytes: int
     text: str
+    text_hash: bytes
     lines: Sequence[str]
     chunks: Sequence[StagedChunk]
     symbols: Sequence[Symbol]
     references: Sequence[Reference]
+    notes: Sequence[Note]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,9 @@ async def drop_unused(connection: Connection, project_id: int, contents: Sequenc
     )
     await connection.execute(
         """
-        DELETE FROM file_texts t WHERE t.project_id = %s AND t.content_hash = ANY(%s)
-          AND NOT EXISTS (SELECT FROM files f WHERE f.project_id = t.project_id AND f.content_hash = t.content_hash)
-          AND NOT EXISTS (SELECT FROM staged_files s WHERE s.content_hash = t.content_hash)
+        DELETE FROM file_texts t WHERE t.project_id = %s AND t.text_hash = ANY(%s)
+          AND NOT EXISTS (SELECT FROM files f WHERE f.project_id = t.project_id AND f.text_hash = t.text_hash)
+          AND NOT EXISTS (SELECT FROM staged_files s WHERE s.text_hash = t.text_hash)
         """,
         (project_id, list(texts)),
     )
@@ -94,9 +98,9 @@ async def abandon(connection: Connection, project_id: int, run_id: int) -> None:
     cursor = await connection.execute("SELECT DISTINCT content_id FROM staged_chunks WHERE run_id = %s", (run_id,))
     contents = [row["content_id"] for row in await cursor.fetchall()]
     cursor = await connection.execute(
-        "SELECT DISTINCT content_hash FROM staged_files WHERE run_id = %s AND content_hash IS NOT NULL", (run_id,)
+        "SELECT DISTINCT text_hash FROM staged_files WHERE run_id = %s AND text_hash IS NOT NULL", (run_id,)
     )
-    texts = [bytes(row["content_hash"]) for row in await cursor.fetchall()]
+    texts = [bytes(row["text_hash"]) for row in await cursor.fetchall()]
     await clear(connection, run_id)
     await drop_unused(connection, project_id, contents, texts)
 
@@ -134,8 +138,8 @@ async def discard(connection: Connection, project_id: int, run_id: int, files: S
         await connection.execute(_discard(table, "path"), parameters)
     cursor = await connection.execute(_discard("staged_chunks", "content_id"), parameters)
     contents = {row["content_id"] for row in await cursor.fetchall()}
-    cursor = await connection.execute(_discard("staged_files", "content_hash"), parameters)
-    texts = {bytes(row["content_hash"]) for row in await cursor.fetchall() if row["content_hash"] is not None}
+    cursor = await connection.execute(_discard("staged_files", "text_hash"), parameters)
+    texts = {bytes(row["text_hash"]) for row in await cursor.fetchall() if row["text_hash"] is not None}
     await drop_unused(connection, project_id, sorted(contents), sorted(texts))
 
 
@@ -177,11 +181,11 @@ async def stage_files(
 
     Files of a language that is ``to_be_mined`` are complete only once that has been done.
     """
-    texts = {file.content_hash: file for file in files}
+    texts = {file.text_hash: file for file in files}
     async with connection.cursor() as cursor:
         await cursor.executemany(
             """
-            INSERT INTO file_texts (project_id, content_hash, text_zlib, line_count) VALUES (%s, %s, %s, %s)
+            INSERT INTO file_texts (project_id, text_hash, text_zlib, line_count) VALUES (%s, %s, %s, %s)
             ON CONFLICT DO NOTHING
             """,
             [
@@ -190,12 +194,16 @@ async def stage_files(
             ],
         )
     async with connection.cursor() as cursor:
-        columns = "run_id, source_id, path, state, package, language, module, content_hash, size_bytes, complete"
+        columns = (
+            "run_id, source_id, path, state, package, language, module, content_hash, size_bytes, text_hash, notes,"
+            " complete"
+        )
         async with cursor.copy(f"COPY staged_files ({columns}) FROM STDIN") as copy:
             for file in files:
                 place = (run_id, file.source.id, file.path, "present", file.source.package)
-                content = (file.language, file.module, file.content_hash, file.size_bytes)
-                await copy.write_row((*place, *content, file.language not in to_be_mined))
+                content = (file.language, file.module, file.content_hash, file.size_bytes, file.text_hash)
+                notes = Jsonb([asdict(note) for note in file.notes])
+                await copy.write_row((*place, *content, notes, file.language not in to_be_mined))
     await _stage_chunks(connection, project_id, run_id, files)
     await _stage_symbols(connection, run_id, files)
     await _stage_edges(connection, run_id, files)

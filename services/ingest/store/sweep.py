@@ -64,10 +64,10 @@ async def sweep(connection: Connection, project_id: int, oldest: int) -> int:
     swept += cursor.rowcount
     contents = {row["content_id"] for row in await cursor.fetchall()}
     cursor = await connection.execute(
-        "DELETE FROM files WHERE project_id = %(project)s AND died <= %(oldest)s RETURNING content_hash", parameters
+        "DELETE FROM files WHERE project_id = %(project)s AND died <= %(oldest)s RETURNING text_hash", parameters
     )
     swept += cursor.rowcount
-    texts = {bytes(row["content_hash"]) for row in await cursor.fetchall()}
+    texts = {bytes(row["text_hash"]) for row in await cursor.fetchall()}
     await staging.drop_unused(connection, project_id, sorted(contents), sorted(texts))
     await connection.execute("DELETE FROM leases WHERE expires_at < now()")
     await connection.execute(

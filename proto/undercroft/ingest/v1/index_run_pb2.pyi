@@ -336,6 +336,44 @@ class StageCount(_message.Message):
 Global___StageCount: _TypeAlias = StageCount  # noqa: Y015
 
 @_typing.final
+class FileNote(_message.Message):
+    """Something about a file that is indexed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Resource name of the source."""
+    path: _builtins.str
+    """Path below the root of the source."""
+    code: _builtins.str
+    """What it is about, as a stable word: encoding_guessed, extractor_failed, partly_parsed, ..."""
+    detail: _builtins.str
+    """What exactly, in words; may be empty."""
+    line: _builtins.int
+    """The line that it is about; 0 for the whole file."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        path: _builtins.str = ...,
+        code: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        line: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "detail", b"detail", "line", b"line", "path", b"path", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileNote: _TypeAlias = FileNote  # noqa: Y015
+
+@_typing.final
 class SkippedFile(_message.Message):
     """A file that was found and not indexed."""
 

@@ -174,6 +174,90 @@ class ListSkippedFilesResponse(_message.Message):
 Global___ListSkippedFilesResponse: _TypeAlias = ListSkippedFilesResponse  # noqa: Y015
 
 @_typing.final
+class ListFileNotesRequest(_message.Message):
+    """Asks for a page of notes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    parent: _builtins.str
+    """Resource name of the project."""
+    page_size: _builtins.int
+    """At most this many; 100 when 0, never more than 1,000."""
+    page_token: _builtins.str
+    """Token of an earlier answer; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        parent: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFileNotesRequest: _TypeAlias = ListFileNotesRequest  # noqa: Y015
+
+@_typing.final
+class ListFileNotesResponse(_message.Message):
+    """A page of notes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CountsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NOTES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token for the next page; empty on the last."""
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedCompositeFieldContainer[_index_run_pb2.FileNote]:
+        """The notes, by source and path."""
+
+    @_builtins.property
+    def counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """How many notes of each code the live files of the project have."""
+
+    def __init__(
+        self,
+        *,
+        notes: _abc.Iterable[_index_run_pb2.FileNote] | None = ...,
+        next_page_token: _builtins.str = ...,
+        counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "next_page_token", b"next_page_token", "notes", b"notes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFileNotesResponse: _TypeAlias = ListFileNotesResponse  # noqa: Y015
+
+@_typing.final
 class ObserveProjectRequest(_message.Message):
     """Asks to compare sources with the live generation."""
 

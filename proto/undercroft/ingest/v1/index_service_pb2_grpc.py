@@ -52,6 +52,11 @@ class IndexServiceStub:
                 request_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListSkippedFilesRequest.SerializeToString,
                 response_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListSkippedFilesResponse.FromString,
                 _registered_method=True)
+        self.ListFileNotes = channel.unary_unary(
+                '/undercroft.ingest.v1.IndexService/ListFileNotes',
+                request_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListFileNotesRequest.SerializeToString,
+                response_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListFileNotesResponse.FromString,
+                _registered_method=True)
         self.ObserveProject = channel.unary_unary(
                 '/undercroft.ingest.v1.IndexService/ObserveProject',
                 request_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ObserveProjectRequest.SerializeToString,
@@ -116,6 +121,14 @@ class IndexServiceServicer:
 
     def ListSkippedFiles(self, request, context):
         """Lists the files that the last run of a project skipped, by source and path.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFileNotes(self, request, context):
+        """Lists what a person should know of files although they are indexed: guessed encodings, structure that was lost, parts
+        that were left out; by source and path.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -201,6 +214,11 @@ def add_IndexServiceServicer_to_server(servicer, server):
                     servicer.ListSkippedFiles,
                     request_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListSkippedFilesRequest.FromString,
                     response_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListSkippedFilesResponse.SerializeToString,
+            ),
+            'ListFileNotes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFileNotes,
+                    request_deserializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListFileNotesRequest.FromString,
+                    response_serializer=undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListFileNotesResponse.SerializeToString,
             ),
             'ObserveProject': grpc.unary_unary_rpc_method_handler(
                     servicer.ObserveProject,
@@ -326,6 +344,33 @@ class IndexService:
             '/undercroft.ingest.v1.IndexService/ListSkippedFiles',
             undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListSkippedFilesRequest.SerializeToString,
             undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListSkippedFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFileNotes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/undercroft.ingest.v1.IndexService/ListFileNotes',
+            undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListFileNotesRequest.SerializeToString,
+            undercroft_dot_ingest_dot_v1_dot_index__service__pb2.ListFileNotesResponse.FromString,
             options,
             channel_credentials,
             insecure,

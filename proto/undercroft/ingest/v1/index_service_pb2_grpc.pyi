@@ -44,6 +44,10 @@ class IndexServiceStub:
     """Follows a run: the report now, at every change and at the end, then closes. Dropping the call does not stop the run."""
     ListSkippedFiles: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.ListSkippedFilesRequest, _index_service_pb2.ListSkippedFilesResponse]
     """Lists the files that the last run of a project skipped, by source and path."""
+    ListFileNotes: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.ListFileNotesRequest, _index_service_pb2.ListFileNotesResponse]
+    """Lists what a person should know of files although they are indexed: guessed encodings, structure that was lost, parts
+    that were left out; by source and path.
+    """
     ObserveProject: _grpc.UnaryUnaryMultiCallable[_index_service_pb2.ObserveProjectRequest, _index_service_pb2.ObserveProjectResponse]
     """Compares the sources with the live generation (names, sizes and times; no body is read) and records the outcome,
     which search answers then carry as stale or not.
@@ -88,6 +92,10 @@ class IndexServiceAsyncStub(IndexServiceStub):
     """Follows a run: the report now, at every change and at the end, then closes. Dropping the call does not stop the run."""
     ListSkippedFiles: _aio.UnaryUnaryMultiCallable[_index_service_pb2.ListSkippedFilesRequest, _index_service_pb2.ListSkippedFilesResponse]  # type: ignore[assignment]
     """Lists the files that the last run of a project skipped, by source and path."""
+    ListFileNotes: _aio.UnaryUnaryMultiCallable[_index_service_pb2.ListFileNotesRequest, _index_service_pb2.ListFileNotesResponse]  # type: ignore[assignment]
+    """Lists what a person should know of files although they are indexed: guessed encodings, structure that was lost, parts
+    that were left out; by source and path.
+    """
     ObserveProject: _aio.UnaryUnaryMultiCallable[_index_service_pb2.ObserveProjectRequest, _index_service_pb2.ObserveProjectResponse]  # type: ignore[assignment]
     """Compares the sources with the live generation (names, sizes and times; no body is read) and records the outcome,
     which search answers then carry as stale or not.
@@ -147,6 +155,16 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_index_service_pb2.ListSkippedFilesResponse, _abc.Awaitable[_index_service_pb2.ListSkippedFilesResponse]]:
         """Lists the files that the last run of a project skipped, by source and path."""
+
+    @_abc_1.abstractmethod
+    def ListFileNotes(
+        self,
+        request: _index_service_pb2.ListFileNotesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_index_service_pb2.ListFileNotesResponse, _abc.Awaitable[_index_service_pb2.ListFileNotesResponse]]:
+        """Lists what a person should know of files although they are indexed: guessed encodings, structure that was lost, parts
+        that were left out; by source and path.
+        """
 
     @_abc_1.abstractmethod
     def ObserveProject(

@@ -23,3 +23,15 @@ ALTER TABLE sources ADD CONSTRAINT sources_project_id_origin_key
 -- How often the project is indexed by itself; 0 for never. Whether an edit in its folders has it indexed.
 ALTER TABLE projects ADD COLUMN sync_interval_s double precision NOT NULL DEFAULT 0;
 ALTER TABLE projects ADD COLUMN watch boolean NOT NULL DEFAULT false;
+
+-- Texts go by the hash of what they say: what a reader or decoder makes of bytes depends on more than these.
+ALTER TABLE file_texts RENAME COLUMN content_hash TO text_hash;
+ALTER TABLE files ADD COLUMN text_hash bytea;
+UPDATE files SET text_hash = content_hash;
+ALTER TABLE files ALTER COLUMN text_hash SET NOT NULL;
+ALTER TABLE staged_files ADD COLUMN text_hash bytea;
+
+-- What a person should know of a file although it is indexed: [{code, detail, line}].
+ALTER TABLE files ADD COLUMN notes jsonb NOT NULL DEFAULT '[]';
+ALTER TABLE staged_files ADD COLUMN notes jsonb NOT NULL DEFAULT '[]';
+CREATE INDEX files_noted ON files (source_id, path) WHERE died IS NULL AND notes <> '[]';
