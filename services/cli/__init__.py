@@ -8,7 +8,7 @@ from typing import Annotated
 import grpc
 import typer
 
-from services.cli import cache, down, index, models, projects, references, repair, search, status, up, why
+from services.cli import cache, down, index, models, projects, references, repair, search, status, up, validate, why
 from services.cli.output import fail_call, fail_undecodable
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ def options(
     """Where is it, what hangs on it, and why is it so? Answers from your own code and docs, inside the gap."""
 
 
-for group in (up, down, status, index, search, references, why, projects, cache, repair, models):
+for group in (up, down, status, index, search, references, why, validate, projects, cache, repair, models):
     group.register(app)
 
 

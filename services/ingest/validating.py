@@ -1,0 +1,64 @@
+"""A folder as an index run would take it, without services, a database or a model: for those who want to see first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from services.ingest.discovery import Found, discover, read
+from services.ingest.extraction.pool import ExtractionPool, PoolSettings
+from services.ingest.extraction.worker import Job, Outcome, WorkerSettings
+from services.ingest.modules import ModuleRoots
+from services.ingest.pipeline import Pipeline
+from services.ingest.skips import Skipped
+
+# Chunks are cut for a model of the usual size where none is named.
+BUDGET_WITHOUT_MODEL_TOKENS = 254
+
+
+def validate(
+    root: Path,
+    pipeline: Pipeline,
+    *,
+    budget_tokens: int,
+    tokenizer: Path | None,
+    workers: int,
+    data_dir: Path | None = None,
+    wanted: Callable[[str], bool] = lambda path: True,
+) -> Iterator[Outcome]:
+    """Discover and extract a folder as a run does, and yield what becomes of each file, in the order of the paths.
+
+    ``root`` is resolved; ``wanted`` chooses the files to extract by their paths. Chunks are cut for ``budget_tokens``
+    of ``tokenizer``, estimated where there is none. Raises as ``discover``.
+    """
+    root = root.resolve()
+    entries = list(discover(root, pipeline.discovery, data_dir=data_dir))
+    roots = ModuleRoots.of((one.path for one in entries if isinstance(one, Found)), root.name)
+    worker = WorkerSettings(
+        budget_tokens=min(budget_tokens, pipeline.budget_tokens or budget_tokens),
+        tokenizer_path=tokenizer,
+        file_timeout_s=pipeline.time_limit_s,
+        memory_limit_bytes=pipeline.memory_limit_bytes,
+    )
+    ready: dict[str, Skipped] = {one.path: one for one in entries if isinstance(one, Skipped)}
+
+    def jobs() -> Iterator[Job]:
+        for one in entries:
+            if isinstance(one, Skipped) or not wanted(one.path):
+                continue
+            body = read(root, one.path, max_bytes=pipeline.discovery.max_file_bytes)
+            if isinstance(body, Skipped):
+                ready[one.path] = body
+            else:
+                yield Job(one.path, body.data, roots.module(one.path))
+
+    with ExtractionPool(PoolSettings(worker, workers)) as pool:
+        extracted: dict[str, Outcome] = {}
+        outcomes = pool.extract(jobs())
+        for one in entries:
+            if not wanted(one.path):
+                continue
+            while one.path not in ready and one.path not in extracted:
+                outcome = next(outcomes)
+                extracted[outcome.path] = outcome
+            yield ready.pop(one.path) if one.path in ready else extracted.pop(one.path)
