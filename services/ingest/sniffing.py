@@ -63,19 +63,40 @@ class TextFile:
 
 def sniff(data: bytes, path: str) -> TextFile | Skipped:
     """Decode a file, or say why it is not indexed: binary, undecodable, secret, generated or minified."""
+    skipped = refused(data, path)
+    if skipped is not None:
+        return skipped
+    file = decoded(data, path)
+    if isinstance(file, Skipped):
+        return file
+    reason = _generated(file.text, path) or _minified(file.text, path) or _locked(file.text)
+    return file if reason is None else Skipped(path, *reason)
+
+
+def refused(data: bytes, path: str) -> Skipped | None:
+    """Say why a file is not even decoded: its name is excluded, or it is a private key."""
     by_name = file_exclusion(path.rpartition("/")[2], path.rpartition("/")[0].rpartition("/")[2])
     if by_name is not None:
         return Skipped(path, *by_name)
     if _PRIVATE_KEY.match(data[:256]):
         return Skipped(path, SkipReason.SECRET, "a private key")
-    decoded = _decode(data, path)
-    if isinstance(decoded, Skipped):
-        return decoded
-    text, encoding, notes = decoded
+    return None
+
+
+def decoded(data: bytes, path: str) -> TextFile | Skipped:
+    """Decode a file, whatever it says: only binary and undecodable ones are none."""
+    result = _decode(data, path)
+    if isinstance(result, Skipped):
+        return result
+    text, encoding, notes = result
     text, newline = _normalise(text)
-    reason = _generated(text, path) or _minified(text, path) or _locked(text)
-    if reason is not None:
-        return Skipped(path, *reason)
+    return TextFile(text, encoding, newline, tuple(notes))
+
+
+def converted(text: str, encoding: str) -> TextFile:
+    """Wrap a text that a reader made of a document, as storable as a decoded one."""
+    text, _, notes = _storable(text, "", [])
+    text, newline = _normalise(text)
     return TextFile(text, encoding, newline, tuple(notes))
 
 

@@ -8,13 +8,14 @@ else.
 from __future__ import annotations
 
 from services.ingest.chunks import Budget, Extraction, Note, TokenCounter
+from services.ingest.documents import Document
 from services.ingest.extraction.languages import language_of
 from services.ingest.extraction.text import extract_text
 
-__all__ = ["EXTRACTION_VERSION", "extract", "language_of"]
+__all__ = ["EXTRACTION_VERSION", "extract", "extract_document", "language_of"]
 
 # Raise when the same file gives other chunks, symbols or references; the next run then extracts everything anew.
-EXTRACTION_VERSION = 2
+EXTRACTION_VERSION = 3
 
 
 def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, budget_tokens: int) -> Extraction:
@@ -43,3 +44,15 @@ def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, bu
         notes = [Note("extractor_failed", f"{type(error).__name__}: {error}"[:400])]
         return extract_text(path, text, language=language, module=module, budget=budget, notes=notes)
     return extract_text(path, text, language=language, module="", budget=budget)
+
+
+def extract_document(path: str, document: Document, *, count_tokens: TokenCounter, budget_tokens: int) -> Extraction:
+    """Extract a file that a reader has converted; as ``extract`` does otherwise."""
+    from services.ingest.extraction.documents import extract_sections
+
+    budget = Budget(count_tokens, budget_tokens)
+    try:
+        return extract_sections(path, document, budget=budget)
+    except Exception as error:
+        notes = [*document.notes, Note("extractor_failed", f"{type(error).__name__}: {error}"[:400])]
+        return extract_text(path, document.file.text, language=document.language, module="", budget=budget, notes=notes)
