@@ -40,6 +40,10 @@ def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, bu
             from services.ingest.extraction.markdown import extract_markdown
 
             return extract_markdown(path, text, budget=budget)
+        if language == "rst":
+            from services.ingest.extraction.rst import extract_rst
+
+            return extract_rst(path, text, budget=budget)
     except Exception as error:  # whatever the parsers do, the file stays findable as text
         notes = [Note("extractor_failed", f"{type(error).__name__}: {error}"[:400])]
         return extract_text(path, text, language=language, module=module, budget=budget, notes=notes)

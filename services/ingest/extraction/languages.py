@@ -1,9 +1,15 @@
-"""The language of a file, by its name and its first line."""
+"""The language of a file, by its name and, where that says little, its text."""
 
 from __future__ import annotations
 
+import re
+
 from services.ingest.modules import PYTHON_SUFFIXES
 
+# What reStructuredText has and other text hardly: a directive or a target, and an underlined title.
+_RST_MARKUP = re.compile(r"^\.\. (?:[A-Za-z][\w:+.-]*::|_[^:\n]+:)", re.MULTILINE)
+_RST_TITLE = re.compile(r"^(?=\S)[^\n]{1,200}\n([=~^\"*#+-])\1{3,}[ \t]*$", re.MULTILINE)
+_HEAD_CHARACTERS = 100_000
 _BY_SUFFIX = {
     **{suffix.lstrip("."): "python" for suffix in PYTHON_SUFFIXES},
     **dict.fromkeys(("md", "markdown", "mdown", "mkd", "mdx"), "markdown"),
@@ -75,13 +81,15 @@ _INTERPRETERS = {
 
 
 def language_of(path: str, text: str = "") -> str:
-    """Name the language of a file; "text" where neither its name nor a shebang line tells."""
+    """Name the language of a file; "text" where neither its name nor its first lines tell."""
     name = path.rpartition("/")[2].lower()
     if name in _BY_NAME:
         return _BY_NAME[name]
     if name.startswith(("dockerfile.", "makefile.")):
         return _BY_NAME[name.partition(".")[0]]
     stem, _, suffix = name.rpartition(".")
+    if suffix == "txt" and stem and _is_rst(text):
+        return "rst"
     if suffix in _BY_SUFFIX and (stem or name.startswith(".")):
         return _BY_SUFFIX[suffix] or suffix
     if text.startswith("#!"):
@@ -93,6 +101,12 @@ def language_of(path: str, text: str = "") -> str:
             program = words[0].rpartition("/")[2].rstrip("0123456789.")
             return _INTERPRETERS.get(program, "text")
     return "text"
+
+
+def _is_rst(text: str) -> bool:
+    """Whether a text is written in reStructuredText, as the documents of Django and many a README.txt are."""
+    head = text[:_HEAD_CHARACTERS]
+    return _RST_MARKUP.search(head) is not None and _RST_TITLE.search(head) is not None
 
 
 def has_known_suffix(path: str) -> bool:
