@@ -19,10 +19,12 @@ _BY_SUFFIX = {
     **dict.fromkeys(("cc", "cpp", "cxx", "hh", "hpp", "hxx", "inl"), "cpp"),
     **dict.fromkeys(("sh", "bash", "zsh", "ksh", "bats"), "shell"),
     **dict.fromkeys(("yaml", "yml"), "yaml"),
-    **dict.fromkeys(("json", "jsonc", "json5", "jsonl", "geojson", "ipynb"), "json"),
+    **dict.fromkeys(("json", "jsonc", "json5", "jsonl", "ndjson", "geojson", "ipynb"), "json"),
     **dict.fromkeys(("html", "htm", "xhtml"), "html"),
     **dict.fromkeys(("jinja", "jinja2", "j2", "mako", "tmpl", "tpl"), "template"),
-    **dict.fromkeys(("ini", "cfg", "conf", "properties", "editorconfig"), "ini"),
+    **dict.fromkeys(
+        ("ini", "cfg", "conf", "properties", "editorconfig", "service", "timer", "socket", "desktop"), "ini"
+    ),
     **dict.fromkeys(("rst", "rest"), "rst"),
     **dict.fromkeys(("txt", "text", "log"), "text"),
     **dict.fromkeys(("tf", "hcl"), "hcl"),
