@@ -66,6 +66,10 @@ def _extract(path: str, text: str, language: str, module: str, budget: Budget) -
         from services.ingest.extraction.config import extract_config
 
         return extract_config(path, text, language=language, budget=budget)
+    if language == "captions":
+        from services.ingest.extraction.captions import extract_captions
+
+        return extract_captions(path, text, budget=budget)
     return None
 
 

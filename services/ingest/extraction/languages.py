@@ -26,6 +26,7 @@ _BY_SUFFIX = {
         ("ini", "cfg", "conf", "properties", "editorconfig", "service", "timer", "socket", "desktop"), "ini"
     ),
     **dict.fromkeys(("rst", "rest"), "rst"),
+    **dict.fromkeys(("srt", "vtt", "sbv"), "captions"),
     **dict.fromkeys(("txt", "text", "log"), "text"),
     **dict.fromkeys(("tf", "hcl"), "hcl"),
     **dict.fromkeys(("kt", "kts"), "kotlin"),

@@ -273,7 +273,22 @@ def test_hostile_text_costs_no_more_than_its_length(text: str, path: str) -> Non
 _LINES = st.sampled_from(
     [
         *("[a]\n", "[a.b]\n", "[[c]]\n", "k = 1\n", 'k = """\n', "x: 1\n", "y:\n", "  z: |\n", "    text\n", "- a\n"),
-        *("---\n", "# c\n", "\n", "{\n", "}\n", '"k": {\n', '"k": 1,\n', "],\n", '"l": [\n', "// c\n", "/*\n", "*/\n"),
+        *(
+            "---\n",
+            "# c\n",
+            "\n",
+            "- \n",
+            "b: \n",
+            "{\n",
+            "}\n",
+            '"k": {\n',
+            '"k": 1,\n',
+            "],\n",
+            '"l": [\n',
+            "// c\n",
+            "/*\n",
+            "*/\n",
+        ),
         *("{{ x }}\n", "\x85: \u2028\n", "a: *b\n", "...\n", "%YAML 1.1\n", "? a\n", "word " * 90 + "\n", "  w: v\n"),
     ]
 )

@@ -92,7 +92,7 @@ class _Scanner:
             if isinstance(event, yaml.ScalarEvent):
                 value = event.value
                 if self._is_masked and start.line == end.line:
-                    value = self._lines[start.line][start.column : end.column].strip("\"' ")
+                    value = self._line(start.line)[start.column : end.column].strip("\"' ")
                 self._begin(start.line, start.column, value[:_MAX_NAME_CHARACTERS].replace("\0", "\ufffd"))
                 # A block scalar ends at the margin of the line behind it.
                 self._reach(end.line + 1 if end.column or end.line == start.line else end.line)
@@ -124,8 +124,8 @@ class _Scanner:
             return self._document
         frame = self._stack[-1]
         if not frame.is_mapping or frame.expects_key:
-            before = self._lines[row][:column]
-            if not before.strip(" \t-?"):
+            before = self._line(row)[:column]
+            if not before.strip(" \t-?") and row < len(self._lines):
                 self._scan.cuts.setdefault(row + 1, len(self._stack))
             if frame.is_mapping:
                 frame.key = value
@@ -133,6 +133,10 @@ class _Scanner:
             return None
         self._note_object(frame, value)
         return frame.entry
+
+    def _line(self, row: int) -> str:
+        """Return a line; what is empty at the end of a stream stands behind the last."""
+        return self._lines[row] if row < len(self._lines) else ""
 
     def _entry(self, frame: _Frame, key: str, line: int) -> Entry | None:
         owner = frame.owner
@@ -149,6 +153,7 @@ class _Scanner:
 
     def _reach(self, line: int) -> None:
         """Note a line that holds content: every entry that is open reaches to it."""
+        line = min(line, len(self._lines))
         self._document.last_line = max(self._document.last_line, line)
         for frame in self._stack:
             if frame.entry is None:
