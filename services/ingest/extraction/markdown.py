@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from services.ingest.chunks import Budget, Extraction, Reference, bounded
+from services.ingest.extraction.markdown_blocks import front_matter, without_modules
 from services.ingest.extraction.prose import reference_to_code, reference_to_file
 from services.ingest.extraction.sections import (
     Heading,
@@ -27,19 +28,24 @@ from services.ingest.extraction.sections import (
 )
 from services.ingest.sniffing import split_lines
 
-_FRONT_MATTER = re.compile(r"---[ \t]*\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 _HEADING_ID = re.compile(r"\s*\{[#:.][^}]*\}\s*$")
 _CODE_SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(r"\]\(\s*<?([^\s<>()]+(?:\([^\s()]*\)[^\s()]*)*)>?")
+_DEFINITION = re.compile(r" {0,3}\[(?!\^)(?:[^\[\]\\]|\\.){1,200}\]:[ \t]*<?(?P<link>[^\s<>]+)")
+_CONTENT = frozenset({"inline", "fence", "code_block", "html_block"})
 _RANKS = {"fence": 60, "code_block": 60, "table_open": 40, "html_block": 60, "tr_open": 50}
 
 
 def extract_markdown(path: str, text: str, *, budget: Budget) -> Extraction:
     """Extract one Markdown file; ``text`` has LF line ends."""
     lines = split_lines(text)
-    tokens = _parser().parse(_without_front_matter(text))
+    taken, title = front_matter(text)
+    body = "\n" * text.count("\n", 0, taken) + text[taken:]
+    if path.lower().endswith(".mdx"):
+        body = without_modules(body)
+    tokens = _parser().parse(body)
     headings = nested(_titles(tokens), len(lines))
-    units = section_units(path, headings, lines)
+    units = section_units(path, headings, lines, preamble=title)
     chunks, notes = bounded(units, lines, _ranks(tokens, lines), budget, path=path, language="markdown", module="")
     return Extraction(
         path,
@@ -47,7 +53,7 @@ def extract_markdown(path: str, text: str, *, budget: Budget) -> Extraction:
         "",
         chunks,
         section_symbols(path, headings, lines),
-        tuple(_references(path, tokens, headings)),
+        (*_references(path, tokens, headings), *_definitions(path, body, tokens, headings)),
         notes,
     )
 
@@ -55,11 +61,6 @@ def extract_markdown(path: str, text: str, *, budget: Budget) -> Extraction:
 @cache
 def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark").enable("table").disable("inline")
-
-
-def _without_front_matter(text: str) -> str:
-    match = _FRONT_MATTER.match(text)
-    return "\n" * match[0].count("\n") + text[match.end() :] if match else text
 
 
 def markdown_titles(text: str) -> list[Title]:
@@ -119,3 +120,26 @@ def _references(path: str, tokens: Sequence[Token], headings: Sequence[Heading])
                 reference = refer(path, source, match[group].strip(), line)
                 if reference is not None:
                     yield reference
+
+
+def _definitions(path: str, text: str, tokens: Sequence[Token], headings: Sequence[Heading]) -> Iterator[Reference]:
+    """Yield the files that reference links are defined as; the parser leaves no token of a definition."""
+    if "]:" not in text:
+        return
+    lines = text.split("\n")
+    taken = bytearray(len(lines) + 1)
+    for token in tokens:
+        if token.map is not None and token.type in _CONTENT:
+            start, end = token.map
+            taken[start:end] = b"\x01" * (end - start)
+    place = -1
+    for number, line in enumerate(lines, 1):
+        match = None if taken[number - 1] else _DEFINITION.match(line)
+        if match is None:
+            continue
+        while place + 1 < len(headings) and headings[place + 1].start_line <= number:
+            place += 1
+        source = qualified_section(path, headings[place].names) if place >= 0 else path
+        reference = reference_to_file(path, source, match["link"], number)
+        if reference is not None:
+            yield reference
