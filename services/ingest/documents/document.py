@@ -59,6 +59,7 @@ class TextBuilder:
         self.lines += added
         return start, len(self.lines)
 
-    def file(self, encoding: str) -> TextFile:
-        """Return the text so far; ``encoding`` is that of the document, or "" for a binary one."""
-        return TextFile("\n".join(self.lines) + "\n" if self.lines else "", encoding, "lf" if self.lines else "")
+    def file(self, encoding: str = "", notes: tuple[str, ...] = ()) -> TextFile:
+        """Return the text so far; encoding and notes are what decoding the document said, if it is of text."""
+        text = "\n".join(self.lines) + "\n" if self.lines else ""
+        return TextFile(text, encoding, "lf" if self.lines else "", notes)

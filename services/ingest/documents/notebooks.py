@@ -19,7 +19,7 @@ from services.ingest.chunks import ChunkKind, Note
 from services.ingest.documents.document import Document, Section, TextBuilder, Unreadable
 from services.ingest.extraction.markdown import markdown_titles
 from services.ingest.skips import Skipped
-from services.ingest.sniffing import converted, decoded
+from services.ingest.sniffing import TextFile, converted, decoded
 
 OUTPUT_LINES = 20
 OUTPUT_CHARACTERS = 1_000
@@ -44,7 +44,7 @@ def read_notebook(data: bytes, path: str) -> Document:
         notebook = json.loads(file.text)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"no JSON: {error or 'nested too deeply'}") from error
-    return _Conversion(notebook).document(file.encoding)
+    return _Conversion(notebook).document(file)
 
 
 class _Conversion:
@@ -63,7 +63,7 @@ class _Conversion:
         self._left_out: Counter[str] = Counter()
         self._notes: list[Note] = []
 
-    def document(self, encoding: str) -> Document:
+    def document(self, file: TextFile) -> Document:
         for cell in self._cells:
             kind = cell.get("cell_type")
             source = _joined(cell.get("source", cell.get("input")))
@@ -82,7 +82,13 @@ class _Conversion:
             self._notes.append(Note("outputs_left_out", listed[:400]))
         lines = self._text.lines
         python = "\n".join(self._python.get(number, "") for number in range(1, len(lines) + 1)) if self._python else ""
-        return Document(self._text.file(encoding), "notebook", tuple(self._sections), tuple(self._notes), python=python)
+        return Document(
+            self._text.file(file.encoding, file.notes),
+            "notebook",
+            tuple(self._sections),
+            tuple(self._notes),
+            python=python,
+        )
 
     def _names(self) -> tuple[str, ...]:
         return tuple(name for _, name in self._above)

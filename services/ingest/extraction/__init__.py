@@ -70,6 +70,10 @@ def _extract(path: str, text: str, language: str, module: str, budget: Budget) -
         from services.ingest.extraction.captions import extract_captions
 
         return extract_captions(path, text, budget=budget)
+    if language in ("asciidoc", "org"):
+        from services.ingest.extraction.outlines import extract_outline
+
+        return extract_outline(path, text, language=language, budget=budget)
     return None
 
 
