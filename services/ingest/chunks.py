@@ -134,6 +134,7 @@ class Unit:
     title: str
     start_line: int
     end_line: int
+    language: str = ""  # where it is not that of the file
 
 
 def model_input(title: str, text: str) -> str:
@@ -234,7 +235,7 @@ def bounded(
                 Chunk(
                     path=path,
                     kind=unit.kind,
-                    language=language,
+                    language=unit.language or language,
                     module=module,
                     qualified_name=unit.qualified_name,
                     name=unit.name,

@@ -11,6 +11,7 @@ import codecs
 import re
 from dataclasses import dataclass
 
+from services.ingest import encodings
 from services.ingest.exclusions import file_exclusion
 from services.ingest.skips import Skipped, SkipReason
 
@@ -31,6 +32,7 @@ _CONTROL = bytes([*range(7), *range(14, 27), *range(28, 32), 127])  # without BE
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-_.a-zA-Z0-9]+)")  # PEP 263
 # These decode anything, or slowly, into something that no editor shows.
 _NOT_ENCODINGS = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "utf-7"})
+_WRONG_SHARE = 200  # one in so many characters may be none of the encoding
 _PRIVATE_KEY = re.compile(rb"\A\s*(-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|PuTTY-User-Key-File-)")
 
 _MARKUP_SUFFIXES = (".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex")
@@ -52,7 +54,8 @@ _LOCK_LINES = 20
 class TextFile:
     """A decoded file.
 
-    ``notes`` says what was not plain about it: ``encoding_guessed``, ``encoding_cookie_unknown``, ``nul_replaced``.
+    ``notes`` says what was not plain about it: ``encoding_guessed``, ``encoding_cookie_unknown``, ``bytes_replaced``,
+    ``nul_replaced``.
     """
 
     text: str  # line ends are LF
@@ -63,19 +66,40 @@ class TextFile:
 
 def sniff(data: bytes, path: str) -> TextFile | Skipped:
     """Decode a file, or say why it is not indexed: binary, undecodable, secret, generated or minified."""
+    skipped = refused(data, path)
+    if skipped is not None:
+        return skipped
+    file = decoded(data, path)
+    if isinstance(file, Skipped):
+        return file
+    reason = _generated(file.text, path) or _minified(file.text, path) or _locked(file.text)
+    return file if reason is None else Skipped(path, *reason)
+
+
+def refused(data: bytes, path: str) -> Skipped | None:
+    """Say why a file is not even decoded: its name is excluded, or it is a private key."""
     by_name = file_exclusion(path.rpartition("/")[2], path.rpartition("/")[0].rpartition("/")[2])
     if by_name is not None:
         return Skipped(path, *by_name)
     if _PRIVATE_KEY.match(data[:256]):
         return Skipped(path, SkipReason.SECRET, "a private key")
-    decoded = _decode(data, path)
-    if isinstance(decoded, Skipped):
-        return decoded
-    text, encoding, notes = decoded
+    return None
+
+
+def decoded(data: bytes, path: str) -> TextFile | Skipped:
+    """Decode a file, whatever it says: only binary and undecodable ones are none."""
+    result = _decode(data, path)
+    if isinstance(result, Skipped):
+        return result
+    text, encoding, notes = result
     text, newline = _normalise(text)
-    reason = _generated(text, path) or _minified(text, path) or _locked(text)
-    if reason is not None:
-        return Skipped(path, *reason)
+    return TextFile(text, encoding, newline, tuple(notes))
+
+
+def converted(text: str, encoding: str) -> TextFile:
+    """Wrap a text that a reader made of a document, as storable as a decoded one."""
+    text, _, notes = _storable(text, "", [])
+    text, newline = _normalise(text)
     return TextFile(text, encoding, newline, tuple(notes))
 
 
@@ -106,6 +130,12 @@ def _decode(data: bytes, path: str) -> tuple[str, str, list[str]] | Skipped:
     if data.startswith(_MAGIC):
         return Skipped(path, SkipReason.BINARY, "starts with the mark of a binary format or a large-file pointer")
     nuls = data.count(0)
+    order = encodings.utf16_order(data) if nuls else None
+    if order is not None:
+        try:
+            return _storable(data.decode(order), order, ["encoding_guessed"])
+        except UnicodeDecodeError:
+            pass
     probe = data[:_PROBE_BYTES]
     controls = len(probe) - len(probe.translate(None, _CONTROL)) - probe.count(0)
     if nuls > max(1, len(data) // 1000) or controls * 100 > len(probe):
@@ -117,17 +147,36 @@ def _decode(data: bytes, path: str) -> tuple[str, str, list[str]] | Skipped:
                 return _storable(data.decode(named), named, notes)
             except (UnicodeDecodeError, LookupError, ValueError):
                 notes.append("encoding_cookie_unknown")
+    if b"\x1b" in data and encodings.is_iso2022_jp(data):
+        try:
+            return _storable(data.decode("iso2022_jp_ext"), "iso2022_jp_ext", [*notes, "encoding_guessed"])
+        except UnicodeDecodeError:
+            pass
     try:
         return _storable(data.decode("utf-8"), "utf-8", notes)
     except UnicodeDecodeError:
         pass
     if nuls:
         return Skipped(path, SkipReason.BINARY, f"{nuls} NUL bytes and no valid UTF-8")
+    named = encodings.declared(data)
+    if named is not None and named != "utf-8" and named.replace("_", "-") not in _NOT_ENCODINGS:
+        try:
+            return _storable(data.decode(named), named, notes)
+        except (UnicodeDecodeError, LookupError, ValueError):
+            pass
+    guessed = encodings.guessed(data)
+    text = data.decode(guessed, "replace")
+    wrong = text.count("\ufffd")
+    if wrong * _WRONG_SHARE > len(text) or guessed == "cp1252":
+        # Latin-1 takes any byte; the windows encodings of Western Europe lack five.
+        guessed, text, wrong = ("cp1252", text, 0) if not wrong else ("latin-1", data.decode("latin-1"), 0)
     high = len(probe) - len(probe.translate(None, bytes(range(128, 256))))
-    if high * 10 > len(probe) * 3 and not path.endswith((*_MARKUP_SUFFIXES, ".py")):
+    if high * 10 > len(probe) * 3 and not path.endswith((*_MARKUP_SUFFIXES, ".py")) and not encodings.is_script(text):
         return Skipped(path, SkipReason.BINARY, f"no valid UTF-8, {high} of {len(probe)} bytes outside ASCII")
     notes.append("encoding_guessed")
-    return _storable(data.decode("latin-1"), "latin-1", notes)
+    if wrong:
+        notes.append("bytes_replaced")
+    return _storable(text, guessed, notes)
 
 
 def _cookie(data: bytes) -> str | None:

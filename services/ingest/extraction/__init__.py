@@ -8,10 +8,15 @@ else.
 from __future__ import annotations
 
 from services.ingest.chunks import Budget, Extraction, Note, TokenCounter
+from services.ingest.documents import Document
 from services.ingest.extraction.languages import CODE_LANGUAGES, language_of
 from services.ingest.extraction.text import extract_text
 
-__all__ = ["EXTRACTION_VERSION", "extract", "language_of"]
+__all__ = ["EXTRACTION_VERSION", "extract", "extract_document", "language_of"]
+
+# By structure, unless each line is a record of its own.
+CONFIG_LANGUAGES = frozenset({"toml", "yaml", "json", "ini"})
+LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 # Raise when the same file gives other chunks, symbols or references; the next run then extracts everything anew.
 EXTRACTION_VERSION = 3
@@ -30,20 +35,59 @@ def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, bu
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     language = language_of(path, text)
+    notes: list[Note] = []
     try:
-        if language == "python":
-            from services.ingest.extraction.python import extract_python
-
-            return extract_python(path, text, module=module, budget=budget)
-        if language == "markdown":
-            from services.ingest.extraction.markdown import extract_markdown
-
-            return extract_markdown(path, text, budget=budget)
-        if language in CODE_LANGUAGES:
-            from services.ingest.extraction.code import extract_code
-
-            return extract_code(path, text, language=language, budget=budget)
+        found = _extract(path, text, language, module, budget)
+        if isinstance(found, Extraction):
+            return found
+        if found is not None:
+            notes.append(found)
     except Exception as error:  # whatever the parsers do, the file stays findable as text
-        notes = [Note("extractor_failed", f"{type(error).__name__}: {error}"[:400])]
-        return extract_text(path, text, language=language, module=module, budget=budget, notes=notes)
-    return extract_text(path, text, language=language, module="", budget=budget)
+        notes.append(Note("extractor_failed", f"{type(error).__name__}: {error}"[:400]))
+    module = module if language == "python" else ""
+    return extract_text(path, text, language=language, module=module, budget=budget, notes=notes)
+
+
+def _extract(path: str, text: str, language: str, module: str, budget: Budget) -> Extraction | Note | None:
+    """Extract a file by its own extractor; a note says why that can't take it, and None that there is none."""
+    if language == "python":
+        from services.ingest.extraction.python import extract_python
+
+        return extract_python(path, text, module=module, budget=budget)
+    if language == "markdown":
+        from services.ingest.extraction.markdown import extract_markdown
+
+        return extract_markdown(path, text, budget=budget)
+    if language in CODE_LANGUAGES:
+        from services.ingest.extraction.code import extract_code
+
+        return extract_code(path, text, language=language, budget=budget)
+    if language == "rst":
+        from services.ingest.extraction.rst import extract_rst
+
+        return extract_rst(path, text, budget=budget)
+    if language in CONFIG_LANGUAGES and not path.endswith(LINES_SUFFIXES):
+        from services.ingest.extraction.config import extract_config
+
+        return extract_config(path, text, language=language, budget=budget)
+    if language == "captions":
+        from services.ingest.extraction.captions import extract_captions
+
+        return extract_captions(path, text, budget=budget)
+    if language in ("asciidoc", "org"):
+        from services.ingest.extraction.outlines import extract_outline
+
+        return extract_outline(path, text, language=language, budget=budget)
+    return None
+
+
+def extract_document(path: str, document: Document, *, count_tokens: TokenCounter, budget_tokens: int) -> Extraction:
+    """Extract a file that a reader has converted; as ``extract`` does otherwise."""
+    from services.ingest.extraction.documents import extract_sections
+
+    budget = Budget(count_tokens, budget_tokens)
+    try:
+        return extract_sections(path, document, budget=budget)
+    except Exception as error:
+        notes = [*document.notes, Note("extractor_failed", f"{type(error).__name__}: {error}"[:400])]
+        return extract_text(path, document.file.text, language=document.language, module="", budget=budget, notes=notes)

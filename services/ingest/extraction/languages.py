@@ -1,4 +1,4 @@
-"""The language of a file, by its name and its first line."""
+"""The language of a file, by its name and, where that says little, its text."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ _CPP_HEADER = re.compile(
     r"|\bstd::",
     re.MULTILINE,
 )
+# What reStructuredText has and other text hardly: a directive or a target, and an underlined title.
+_RST_MARKUP = re.compile(r"^\.\. (?:[A-Za-z][\w:+.-]*::|_[^:\n]+:)", re.MULTILINE)
+_RST_TITLE = re.compile(r"^(?=\S)[^\n]{1,200}\n([=~^\"*#+-])\1{3,}[ \t]*$", re.MULTILINE)
+_HEAD_CHARACTERS = 100_000
 _BY_SUFFIX = {
     **{suffix.lstrip("."): "python" for suffix in PYTHON_SUFFIXES},
     **dict.fromkeys(("md", "markdown", "mdown", "mkd", "mdx"), "markdown"),
@@ -27,11 +31,14 @@ _BY_SUFFIX = {
     **dict.fromkeys(("cc", "cpp", "cxx", "hh", "hpp", "hxx", "inl", "ipp", "tpp"), "cpp"),
     **dict.fromkeys(("sh", "bash", "zsh", "ksh", "bats"), "shell"),
     **dict.fromkeys(("yaml", "yml"), "yaml"),
-    **dict.fromkeys(("json", "jsonc", "json5", "jsonl", "geojson", "ipynb"), "json"),
+    **dict.fromkeys(("json", "jsonc", "json5", "jsonl", "ndjson", "geojson", "ipynb"), "json"),
     **dict.fromkeys(("html", "htm", "xhtml"), "html"),
     **dict.fromkeys(("jinja", "jinja2", "j2", "mako", "tmpl", "tpl"), "template"),
-    **dict.fromkeys(("ini", "cfg", "conf", "properties", "editorconfig"), "ini"),
+    **dict.fromkeys(
+        ("ini", "cfg", "conf", "properties", "editorconfig", "service", "timer", "socket", "desktop"), "ini"
+    ),
     **dict.fromkeys(("rst", "rest"), "rst"),
+    **dict.fromkeys(("srt", "vtt", "sbv"), "captions"),
     **dict.fromkeys(("txt", "text", "log"), "text"),
     **dict.fromkeys(("tf", "hcl", "tfvars"), "hcl"),
     **dict.fromkeys(("php", "phtml"), "php"),
@@ -100,6 +107,8 @@ def language_of(path: str, text: str = "") -> str:
     if name.startswith(("dockerfile.", "makefile.")):
         return _BY_NAME[name.partition(".")[0]]
     stem, _, suffix = name.rpartition(".")
+    if suffix == "txt" and stem and _is_rst(text):
+        return "rst"
     if suffix in _BY_SUFFIX and (stem or name.startswith(".")):
         if suffix == "h" and _CPP_HEADER.search(text):
             return "cpp"
@@ -113,6 +122,12 @@ def language_of(path: str, text: str = "") -> str:
             program = words[0].rpartition("/")[2].rstrip("0123456789.")
             return _INTERPRETERS.get(program, "text")
     return "text"
+
+
+def _is_rst(text: str) -> bool:
+    """Whether a text is written in reStructuredText, as the documents of Django and many a README.txt are."""
+    head = text[:_HEAD_CHARACTERS]
+    return _RST_MARKUP.search(head) is not None and _RST_TITLE.search(head) is not None
 
 
 def has_known_suffix(path: str) -> bool:

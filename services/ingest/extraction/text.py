@@ -32,11 +32,12 @@ def extract_text(
         start_line=1,
         end_line=len(lines),
     )
-    chunks, size_notes = bounded([unit], lines, _ranks(lines), budget, path=path, language=language, module=module)
+    chunks, size_notes = bounded([unit], lines, cut_ranks(lines), budget, path=path, language=language, module=module)
     return Extraction(path, language, module, chunks, (), (), (*notes, *size_notes))
 
 
-def _ranks(lines: Sequence[str]) -> list[int]:
+def cut_ranks(lines: Sequence[str]) -> list[int]:
+    """Rank the lines of any text as places to cut at; 0 is best."""
     ranks: list[int] = []
     for number, line in enumerate(lines):
         after_blank = number == 0 or not lines[number - 1].strip()

@@ -15,13 +15,15 @@ import resource
 import signal
 import struct
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from services.core.errors import UndercroftError
-from services.ingest.chunks import Extraction
-from services.ingest.extraction import extract
+from services.ingest.chunks import Extraction, Note
+from services.ingest.documents import Document, read_document
+from services.ingest.extraction import extract, extract_document
 from services.ingest.extraction.tokens import token_counter
 from services.ingest.skips import Skipped, SkipReason
 from services.ingest.sniffing import TextFile, sniff
@@ -92,13 +94,25 @@ class _Unpickler(pickle.Unpickler):
 def run(job: Job, settings: WorkerSettings, count_tokens: object = None) -> Outcome:
     """Extract one job in this process."""
     counter = token_counter(settings.tokenizer_path) if not callable(count_tokens) else count_tokens
+    document = read_document(job.data, job.path)
+    if isinstance(document, Skipped):
+        return document
+    if isinstance(document, Document):
+        extraction = extract_document(job.path, document, count_tokens=counter, budget_tokens=settings.budget_tokens)
+        return _extracted(job.path, document.file, extraction, ())
     file = sniff(job.data, job.path)
     if isinstance(file, Skipped):
         return file
     extraction = extract(
         job.path, file.text, module=job.module, count_tokens=counter, budget_tokens=settings.budget_tokens
     )
-    return Extracted(job.path, file, extraction)
+    return _extracted(job.path, file, extraction, () if document is None else (document,))
+
+
+def _extracted(path: str, file: TextFile, extraction: Extraction, notes: Sequence[Note]) -> Extracted:
+    """Join what decoding, converting and extracting had to say of a file."""
+    of_decoding = (Note(code, f"read as {file.encoding}") for code in file.notes)
+    return Extracted(path, file, replace(extraction, notes=(*of_decoding, *notes, *extraction.notes)))
 
 
 def main() -> None:

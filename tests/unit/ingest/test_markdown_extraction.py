@@ -74,7 +74,7 @@ GUIDE = textwrap.dedent("""\
 def test_sections_carry_the_headings_above_them() -> None:
     extraction = take(GUIDE)
     assert sections(extraction) == [
-        ("docs > guide.md", 1, 5),
+        ("x", 1, 5),
         ("Guide > Install now", 7, 11),
         ("Guide > Install now > Linux", 13, 17),
         ("Guide > Mac", 19, 24),
@@ -142,6 +142,38 @@ def test_prose_names_symbols_and_files() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "path", "titles"),
+    [
+        ("---\ntitle: 'My page'\n---\ntext\n", "a.md", ["My page"]),
+        ("---\n# c\ntitle: My page # not this\n\ndescription: |\n  # no\n---\n# A\n", "a.md", ["My page", "A"]),
+        ('+++\ntitle = "My page"\n# no\n+++\n# A\n', "a.md", ["My page", "A"]),
+        ("---\ntitle: >\n  folded\n---\n", "a.md", ["a.md"]),
+        ("---\n\n# A\n\ntext\n\n---\n\n# B\n", "a.md", ["a.md", "A", "B"]),  # rules, no front matter
+        ("---\nnever: closed\n\n# A\n", "a.md", ["a.md", "A"]),
+        ("import X from './x'\n\nexport const a = {\n  # no\n\n  b: 1,\n}\n\n# A\n", "a.mdx", ["a.mdx", "A"]),
+        ("import this is prose\n# A\n", "a.md", ["a.md", "A"]),
+        ("# A ##\n\nx\n\n## B #x#\n\ny\n", "a.md", ["A", "A > B #x#"]),
+        ("Para\nline two\n===\n\nx\n\nSet\n---\n\ny\n", "a.md", ["Para line two", "Para line two > Set"]),
+        ("~~~\n# no\n~~~\n````md\n```\n# no\n```\n````\n# yes\n", "a.md", ["a.md", "yes"]),
+        ("- item\n\n  # in list\n\n1. x\n   ## in two\n> # q\n\n# out\n", "a.md", ["a.md", "out"]),
+        ("!!! note\n    # no\n\n# yes\n", "a.md", ["a.md", "yes"]),
+        ("<!--\n# no\n\n# no\n-->\n# yes\n", "a.md", ["a.md", "yes"]),
+        ("#NoSpace\n\n# Yes\n", "a.md", ["a.md", "Yes"]),
+    ],
+)
+def test_headings_are_what_the_dialects_agree_on(text: str, path: str, titles: list[str]) -> None:
+    extraction = take(text, path=path)
+    assert [chunk.title for chunk in extraction.chunks] == titles
+    assert_whole(extraction, text)
+
+
+def test_reference_links_are_edges_where_they_are_defined() -> None:
+    text = "[a][ref]\n\n# T\n\n[ref]: src/x.md 'title'\n[w]: https://x.org\n[^n]: note.md\n\n```\n[no]: y.md\n```\n"
+    found = [(edge.source, edge.target, edge.resolved, edge.line) for edge in take(text).references]
+    assert found == [("docs/guide.md#T", "docs/src/x.md", True, 5)]
+
+
 @pytest.mark.parametrize("target", ["../../etc/passwd", "../..", "/", "#here", "mailto:a@b.c"])
 def test_links_out_of_the_source_are_no_edges(target: str) -> None:
     assert take(f"[x]({target})\n").references == ()
@@ -151,7 +183,17 @@ _PARTS = st.sampled_from(
     [
         *("# A\n", "## B\n", "### *C*\n", "T\n===\n", "#\n", "#\tT\n", "\x0c# F\n", "\u2028# G\n"),
         *("text `code.name` more\n", "\n", "> # q\n", "- # l\n", "    # code\n", "[l](x.md)\n", "word " * 90 + "\n"),
-        *("```\n# x\n", "```\n", "| a | b |\n|---|---|\n| 1 | 2 |\n", "<!-- # no\n", "-->\n", "---\n"),
+        *(
+            "```\n# x\n",
+            "```\n",
+            "+++\n",
+            "title: x\n",
+            "[r]: x.md\n",
+            "| a | b |\n|---|---|\n| 1 | 2 |\n",
+            "<!-- # no\n",
+            "-->\n",
+            "---\n",
+        ),
     ]
 )
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,72 @@ def test_latin_1_without_a_word_about_it_is_guessed_and_says_so() -> None:
     assert file.notes == ("encoding_guessed",)
 
 
+# Of the kind that comments and documents are made of.
+PROSE = {
+    "ru": "Программа читает файл настроек и пишет журнал. Если файла нет, она создаёт его сама.",
+    "uk": "Програма читає файл налаштувань і пише журнал. Якщо його немає, вона створює його сама.",
+    "bg": "Програмата чете файла с настройки и пише дневник. Ако го няма, тя го създава сама.",
+    "zh": "程序读取配置文件并写入日志。如果文件不存在，它会自己创建。这是一个简单的说明。",
+    "tw": "程式讀取設定檔並寫入記錄。如果檔案不存在，它會自己建立。這是一個簡單的說明。",
+    "ja": "プログラムは設定ファイルを読み、ログを書きます。ファイルがなければ自分で作ります。",
+    "ko": "프로그램은 설정 파일을 읽고 로그를 씁니다. 파일이 없으면 스스로 만듭니다.",
+    "pl": "Program czyta plik ustawień i zapisuje dziennik. Jeżeli pliku nie ma, stworzy go sam, żeby działać dalej.",
+    "cs": "Program čte soubor s nastavením a zapisuje deník. Když soubor není, vytvoří jej sám, aby mohl běžet dál.",
+    "hu": "A program beolvassa a beállításokat és naplót ír. Ha nincs ilyen fájl, ő hozza létre, hogy működjön, majd.",
+    "de": "Das Programm liest die Datei mit den Einstellungen für später. Fehlt sie, läuft es über Vorgaben.",
+    "fr": "Le programme lit le fichier de réglages et écrit un journal. S'il n'existe pas, il le crée lui-même à côté.",
+    "el": "Το πρόγραμμα διαβάζει το αρχείο ρυθμίσεων και γράφει ημερολόγιο. Αν λείπει, το δημιουργεί μόνο του.",
+    "he": "התוכנית קוראת את קובץ ההגדרות וכותבת יומן. אם הקובץ חסר, היא יוצרת אותו בעצמה.",
+    "tr": "Program ayar dosyasını okur ve günlük yazar. Dosya yoksa, çalışmaya devam etmek için onu kendisi oluşturur.",
+}
+LEGACY = [
+    *(("cp1251", "ru"), ("cp1251", "uk"), ("cp1251", "bg"), ("koi8-r", "ru"), ("cp866", "ru"), ("gb18030", "zh")),
+    *(("big5", "tw"), ("shift_jis", "ja"), ("euc-jp", "ja"), ("euc-kr", "ko"), ("iso-8859-2", "pl"), ("cp1250", "pl")),
+    *(("iso-8859-2", "cs"), ("cp1250", "cs"), ("cp1250", "hu"), ("cp1252", "de"), ("cp1252", "fr"), ("cp1253", "el")),
+    *(("iso-8859-7", "el"), ("cp1255", "he"), ("cp1254", "tr"), ("iso2022-jp", "ja")),
+    *(("utf-16-le", "de"), ("utf-16-be", "ru"), ("utf-16-le", "ja"), ("utf-16-be", "zh")),
+]
+
+
+@pytest.mark.parametrize(
+    "form", ["{}\n", "int main(void) {{\n    return 0; // {}\n}}\n", "x = 1\r\n" * 5000 + "# {}\r\n"]
+)
+@pytest.mark.parametrize(("encoding", "language"), LEGACY)
+def test_legacy_text_is_decoded_by_a_guess_that_says_so(encoding: str, language: str, form: str) -> None:
+    text = form.format(PROSE[language]) if language not in ("zh", "ja") else form.format(PROSE[language] + " ok")
+    file = text_of(text.encode(encoding), "main.c")
+    assert file.text == text.replace("\r\n", "\n")
+    assert file.notes == ("encoding_guessed",)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'<?xml version="1.0" encoding="windows-1251"?>',
+        b'<html><meta charset="cp1251">',
+        b'<meta http-equiv="Content-Type" content="text/html; charset=windows-1251">',
+        b'"Content-Type: text/plain; charset=cp1251\\n"',
+    ],
+)
+def test_markup_that_names_its_encoding_is_believed(head: bytes) -> None:
+    file = text_of(head + "\nёж ть".encode("cp1251"), "a.xml")
+    assert file.text.endswith("ёж ть")
+    assert (file.encoding, file.notes) == ("cp1251", ())
+
+
+def test_a_few_bytes_that_are_no_characters_do_not_cost_the_rest() -> None:
+    file = text_of((PROSE["ja"] + "\n").encode("euc-jp") * 2000 + b"\xff.", "a.txt")
+    assert file.text == (PROSE["ja"] + "\n") * 2000 + "\ufffd."
+    assert file.notes == ("encoding_guessed", "bytes_replaced")
+
+
+def test_guessing_looks_at_a_bounded_part() -> None:
+    began = time.process_time()
+    for data in (b"caf\xe9 " * 400_000, b"x" * 2_000_000 + b"\xe9", b"x \xe9\n" * 400_000, b"\xe9" * 2_000_000):
+        sniff(data, "a.txt")
+    assert time.process_time() - began < 3
+
+
 @pytest.mark.parametrize("cookie", [b"nonsense", b"rot13", b"hex", b"unicode_escape", b"utf-7", b"idna", b"ascii"])
 def test_a_cookie_that_cannot_be_obeyed_falls_back_and_says_so(cookie: bytes) -> None:
     file = text_of(b"# coding: " + cookie + b"\nx = '\xc3\xa9'\n")
@@ -71,7 +139,7 @@ def test_a_stray_nul_is_replaced_because_no_store_can_hold_it() -> None:
         (b"\x7fELF\x02\x01", "tool", "binary"),
         (b"PK\x03\x04rest", "archive", "binary"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "a.txt", "binary"),
-        (b"a\0b\0c\0d\0", "a.txt", "binary"),
+        (b"a\0\0bc\0\0d", "a.txt", "binary"),
         (b"\xff\xfeabc", "a.txt", "undecodable"),
         (b"-----BEGIN OPENSSH PRIVATE KEY-----\nxyz", "notes.txt", "secret"),
         (b"x", "config/.env", "secret"),

@@ -1,0 +1,57 @@
+"""AsciiDoc and Org by the lines that are headings; all else is text between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from services.ingest.chunks import Budget, Extraction, bounded
+from services.ingest.extraction.sections import Title, nested, section_symbols, section_units
+from services.ingest.extraction.text import cut_ranks
+from services.ingest.sniffing import split_lines
+
+_ASCIIDOC_TITLE = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<name>\S[^\n]*?)(?:[ \t]+(?P=marks))?[ \t]*$")
+# A line that opens a block, which the same line closes.
+_ASCIIDOC_BLOCK = re.compile(
+    r"(?:-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|[|,:!]={3,}|`{3,}|~{3,})(?=[ \t]*$|\w)"
+)
+_ORG_TITLE = re.compile(r"(?P<marks>\*{1,40})[ \t]+(?P<name>\S[^\n]*?)[ \t]*(?:[ \t]+:[\w@#%:]+:)?[ \t]*$")
+_ORG_STATE = re.compile(r"^(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+(?=\S)|\[#[A-Z0-9]\][ \t]+(?=\S)")
+_ORG_BLOCK = re.compile(r"[ \t]*#\+(?P<edge>begin|end)_(?P<kind>\w+)", re.IGNORECASE)
+
+
+def extract_outline(path: str, text: str, *, language: str, budget: Budget) -> Extraction:
+    """Extract one file of ``asciidoc`` or ``org``; ``text`` has LF line ends."""
+    lines = split_lines(text)
+    titles = list(_asciidoc(lines) if language == "asciidoc" else _org(lines))
+    headings = nested(titles, len(lines))
+    units = section_units(path, headings, lines)
+    chunks, notes = bounded(units, lines, cut_ranks(lines), budget, path=path, language=language, module="")
+    return Extraction(path, language, "", chunks, section_symbols(path, headings, lines), (), notes)
+
+
+def _asciidoc(lines: Sequence[str]) -> Iterator[Title]:
+    closing = ""
+    for number, line in enumerate(lines, 1):
+        block = _ASCIIDOC_BLOCK.match(line)
+        if closing:
+            closing = "" if line.rstrip() == closing else closing
+        elif block is not None:
+            closing = block[0]
+        elif (title := _ASCIIDOC_TITLE.match(line)) is not None:
+            yield Title(len(title["marks"]), " ".join(title["name"].split()), number, number)
+
+
+def _org(lines: Sequence[str]) -> Iterator[Title]:
+    closing = ""
+    for number, line in enumerate(lines, 1):
+        block = _ORG_BLOCK.match(line)
+        if block is not None:
+            kind = block["kind"].lower()
+            if block["edge"].lower() == "begin":
+                closing = closing or kind
+            elif kind == closing:
+                closing = ""
+        elif not closing and (title := _ORG_TITLE.match(line)) is not None:
+            name = _ORG_STATE.sub("", title["name"])
+            yield Title(len(title["marks"]), " ".join(name.split()), number, number)
