@@ -23,6 +23,7 @@ from services.ingest.sniffing import TextFile, converted, decoded
 
 OUTPUT_LINES = 20
 OUTPUT_CHARACTERS = 1_000
+_LEAD_LINES = 3
 
 _DATA_OF_FORMAT_3 = ("png", "jpeg", "svg", "html", "javascript", "pdf")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -138,9 +139,19 @@ class _Conversion:
         self._cells_here += 1
         last = len(self._text.lines)
         label = f"cell {self._cells_here}"
+        first = self._lead(first)
         self._sections.append(
             Section(self._names(), min(first, last), last, ChunkKind.MODULE, language=language, label=label)
         )
+
+    def _lead(self, first: int) -> int:
+        """Take the short paragraph that leads to a cell: alone it says little, and the cell more with it."""
+        before = self._sections[-1] if self._sections else None
+        leads = before is not None and before.language == "markdown" and before.names == self._names()
+        if before is None or not leads or before.is_heading or before.end_line - before.start_line >= _LEAD_LINES:
+            return first
+        self._sections.pop()
+        return before.start_line
 
     def _keep_python(self, source: str, first: int) -> None:
         lines = source.split("\n")

@@ -51,8 +51,7 @@ def test_cells_become_lines_and_chunks_under_the_headings_above_them() -> None:
         ("study.ipynb > Study", 3, 7),
         ("study.ipynb > Study > Load > cell 1", 9, 15),
         ("study.ipynb > Study > Load > cell 2", 17, 22),
-        ("study.ipynb > Study > Load", 24, 24),
-        ("study.ipynb > Study > Load > cell 3", 26, 27),
+        ("study.ipynb > Study > Load > cell 3", 24, 27),
         ("study.ipynb > Study > Load", 29, 29),
     ]
     assert [(chunk.kind.value, chunk.language) for chunk in outcome.extraction.chunks[:4]] == [
