@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import index_service_pb2, project_pb2, project_service_pb2
+from undercroft.search.v1 import search_service_pb2
 
 from services.cli.connection import connect
 from services.cli.index import see_through
@@ -126,6 +127,20 @@ def notes(
     left = sum(response.counts.values()) - len(response.notes)
     if left > 0:
         out.print(f"… {left} more: raise --limit", style="dim")
+
+
+@group.command("facets")
+def facets(project: ProjectArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List the metadata that files have, by manifests and front matter, for `search --meta KEY=VALUE`."""
+    with connect(home) as client:
+        response = client.search.ListFacets(search_service_pb2.ListFacetsRequest(projects=[f"projects/{project}"]))
+    if as_json:
+        print_json(response)
+        return
+    out = console()
+    for facet in response.facets:
+        values = ", ".join(f"{one.value} ({one.files})" for one in facet.values)
+        out.print(Text.assemble((f"{facet.key:<20}", "cyan"), f" {values}"))
 
 
 @group.command("sources")

@@ -37,6 +37,10 @@ def search(
     kind: Annotated[
         list[str] | None, typer.Option("--kind", help="Only function, method, class, module, section, text, decision.")
     ] = None,
+    meta: Annotated[
+        list[str] | None,
+        typer.Option("--meta", metavar="KEY=VALUE", help="Only files with this metadata; KEY alone for any value."),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show whole chunks.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -52,6 +56,7 @@ def search(
             path_globs=path or [],
             languages=language or [],
             kinds=[_kind(one) for one in kind or []],
+            metadata=_metadata(meta or []),
         ),
     )
     with connect(home) as client:
@@ -70,6 +75,17 @@ def search(
     show_snapshots(out, response.snapshots)
     if not response.hits:
         raise typer.Exit(1)
+
+
+def _metadata(wanted: list[str]) -> list[common_pb2.MetadataFilter]:
+    """Join what is wanted by key: any of a key's values, and all of the keys."""
+    filters: dict[str, common_pb2.MetadataFilter] = {}
+    for one in wanted:
+        key, _, value = one.partition("=")
+        found = filters.setdefault(key, common_pb2.MetadataFilter(key=key))
+        if value:
+            found.values.append(value)
+    return list(filters.values())
 
 
 def names(projects: list[str] | None) -> list[str]:

@@ -23,6 +23,7 @@ from services.core.names import check_model
 if TYPE_CHECKING:
     from services.ingest.chunks import Chunk, TokenCounter
     from services.ingest.extraction.worker import Extracted, Outcome
+    from services.ingest.manifests import Manifests
     from services.ingest.skips import Skipped
 
 _DEFAULT_MODEL = "all-minilm-l6-v2"
@@ -52,13 +53,15 @@ def validate_folder(
 
     Nothing is indexed, and no service is needed.
     """
-    outcomes, count, budget = _look(folder, model, pipeline, home)
+    outcomes, count, budget, manifests = _look(folder, model, pipeline, home)
+    unused = [{"manifest": rule.manifest, "files": rule.shown} for rule in manifests.unused()]
     files, left_out = _told_apart(outcomes)
     if as_json:
         document = {
             "budget_tokens": budget,
             "files": [_file_document(one, count) for one in files],
             "skipped": [{"path": one.path, "reason": one.reason.value, "detail": one.detail} for one in left_out],
+            "unused_rules": unused,
         }
         print(json.dumps(document, ensure_ascii=False, indent=2))
         return
@@ -74,12 +77,12 @@ def validate_folder(
             out.print(Text.assemble((f"  {one.reason.value:<20}", "yellow"), f" {one.path}  ", (one.detail, "dim")))
     elif reasons:
         out.print("  --skipped lists them")
+    for rule in unused:
+        out.print(Text.assemble(("  rule fits no file   ", "yellow"), f" {rule['manifest']}: {rule['files']}"))
     for file in files:
         for note in file.extraction.notes:
             line = f":{note.line}" if note.line else ""
             out.print(Text.assemble((f"  {note.code:<20}", "yellow"), f" {file.path}{line}  ", (note.detail, "dim")))
-        for code in file.file.notes:
-            out.print(Text.assemble((f"  {code:<20}", "yellow"), f" {file.path}"))
 
 
 def show_chunks(
@@ -102,7 +105,7 @@ def show_chunks(
     if not file.is_relative_to(above):
         fail(InvalidArgument(f"{path} is not below {above}.", remedy="Name a folder above the file with --root."))
     name = file.relative_to(above).as_posix()
-    outcomes, count, budget = _look(above, model, pipeline, home, only=name)
+    outcomes, count, budget, _ = _look(above, model, pipeline, home, only=name)
     files, left_out = _told_apart(outcomes)
     if not files:
         why = left_out[0] if left_out else None
@@ -130,8 +133,9 @@ def show_chunks(
 
 def _look(
     folder: Path, model: str, pipeline: Path | None, home: Path | None, *, only: str = ""
-) -> tuple[Iterable[Outcome], TokenCounter, int]:
-    """Return what becomes of the files of a folder, how tokens are counted, and how many a chunk may have."""
+) -> tuple[Iterable[Outcome], TokenCounter, int, Manifests]:
+    """Return what becomes of the files of a folder, how tokens are counted, how many a chunk may have, and what its
+    manifests say."""
     from services.ingest.extraction.tokens import token_counter
     from services.ingest.pipeline import load_pipeline
     from services.ingest.validating import validate
@@ -139,7 +143,7 @@ def _look(
     try:
         place = Home.locate(home)
         tokenizer, budget = _model(place, check_model(model))
-        outcomes = validate(
+        outcomes, manifests = validate(
             folder,
             load_pipeline(pipeline),
             budget_tokens=budget,
@@ -148,7 +152,7 @@ def _look(
             data_dir=place.root if place.root.is_dir() else None,
             wanted=(lambda path: path == only) if only else lambda path: True,
         )
-        return list(outcomes), token_counter(tokenizer), budget
+        return list(outcomes), token_counter(tokenizer), budget, manifests
     except UndercroftError as error:
         fail(error)
 
@@ -229,10 +233,8 @@ def _file_document(file: Extracted, count: TokenCounter) -> dict[str, object]:
             }
             for chunk in extraction.chunks
         ],
+        "metadata": {key: list(values) for key, values in extraction.metadata},
         "symbols": len(extraction.symbols),
         "references": len(extraction.references),
-        "notes": [
-            *({"code": code, "detail": "", "line": 0} for code in file.file.notes),
-            *({"code": note.code, "detail": note.detail, "line": note.line} for note in extraction.notes),
-        ],
+        "notes": [{"code": note.code, "detail": note.detail, "line": note.line} for note in extraction.notes],
     }

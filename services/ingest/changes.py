@@ -18,6 +18,7 @@ from services.ingest.clocks import is_racy
 from services.ingest.discovery import Body, DiscoverySettings, Found, discover, read
 from services.ingest.gitindex import GitIndex, git_blob_id
 from services.ingest.keys import MAX_PATH_BYTES
+from services.ingest.manifests import Manifests
 from services.ingest.modules import ModuleRoots
 from services.ingest.skips import Skipped, SkipReason
 
@@ -54,23 +55,29 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """What the live generation has of a file. ``module`` is the dotted name of a Python file."""
+    """What the live generation has of a file.
+
+    ``module`` is the dotted name of a Python file, ``settings`` what the manifests of the source said of it.
+    """
 
     content_hash: bytes
     module: str
+    settings: str = ""
 
 
 @dataclass(slots=True)
 class Changes:
     """What comparing one source with its live files saw.
 
-    ``to_read`` are files that may be new or changed; ``renamed`` are those of them whose module has another name than
-    in the live generation, because a package around them came or went. ``vouched`` counts the files that only git's
+    ``to_read`` are files that may be new or changed; ``renamed`` are those of them whose module has
+    another name than in the live generation, because a package around them came or went, or of which a manifest says
+    something else. ``vouched`` counts the files that only git's
     index saves from being read; their hints are renewed. ``found`` has size and time of every file, ``kept`` the live
     files that can't be reached now, and ``vanished`` counts those that were gone when they were to be read.
     """
 
     roots: ModuleRoots
+    manifests: Manifests = field(default_factory=Manifests)
     unchanged: int = 0
     deleted: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -83,6 +90,12 @@ class Changes:
     read: int = 0
     vouched: int = 0
     vanished: int = 0
+
+    def is_said_otherwise(self, path: str, module: str, settings: str) -> bool:
+        """Tell whether a file that was extracted has another module name now, or other settings."""
+        if module and module != self.roots.module(path):
+            return True
+        return settings != self.manifests.settings(path).canonical()
 
 
 def compare(
@@ -112,10 +125,12 @@ def compare(
     changes.skipped = [entry for entry in entries if isinstance(entry, Skipped)]
     changes.found = {entry.path: (entry.size_bytes, entry.mtime_ns) for entry in found}
     changes.seen = set(changes.found)
+    changes.manifests = Manifests.of(root, changes.seen)
+    changes.skipped += changes.manifests.problems
     git = GitIndex(root)
     for entry in found:
         hint, known = hints.get(entry.path), live.get(entry.path)
-        if known is not None and known.module and known.module != changes.roots.module(entry.path):
+        if known is not None and changes.is_said_otherwise(entry.path, known.module, known.settings):
             changes.renamed.add(entry.path)
         if hint is None or entry.path in changes.renamed or must_read(entry.path):
             changes.to_read.append(entry)

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from services.core.budget import MIN_BUDGET_TOKENS
 from services.core.errors import InvalidArgument
+from services.ingest.file_settings import Metadata
 
 TokenCounter = Callable[[str], int]
 
@@ -121,6 +122,8 @@ class Extraction:
     symbols: tuple[Symbol, ...]
     references: tuple[Reference, ...]
     notes: tuple[Note, ...]
+    # What the file says of itself, and what is said of it.
+    metadata: Metadata = ()
 
 
 @dataclass(frozen=True, slots=True)

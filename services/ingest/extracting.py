@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.ingest.changes import Candidate
-from services.ingest.chunks import Chunk, Note, embedded_title, model_input
+from services.ingest.changes import Candidate, Changes
+from services.ingest.chunks import Chunk, embedded_title, model_input
 from services.ingest.embedder import EmbeddingModel
 from services.ingest.extraction.pool import ExtractionPool, PoolSettings
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
+from services.ingest.file_settings import FileSettings
 from services.ingest.fingerprint import content_hash, embedding_fingerprint
 from services.ingest.keys import fitted
-from services.ingest.modules import ModuleRoots
 from services.ingest.pipeline import Pipeline
 from services.ingest.projects import Source
 from services.ingest.skips import Skipped
@@ -53,23 +53,27 @@ class Extracting:
         self,
         source: Source,
         tier: Tier,
-        roots: ModuleRoots,
+        changes: Changes,
         batch: Sequence[Candidate],
         model: EmbeddingModel | None,
         pipeline: bytes,
     ) -> ExtractedBatch:
         """Extract files of one source, and hash their chunks as ``pipeline`` makes them."""
         pool = self._pool(model)
-        jobs = [Job(path=one.path, data=one.data, module=roots.module(one.path)) for one in batch]
+        settings = [changes.manifests.settings(one.path) for one in batch]
+        jobs = [
+            Job(one.path, one.data, changes.roots.module(one.path), said)
+            for one, said in zip(batch, settings, strict=True)
+        ]
         outcomes = await asyncio.to_thread(lambda: list(pool.extract(jobs)))
         digest = model.digest if model else ""
         files: list[StagedFile] = []
         skipped: dict[str, Skipped] = {}
-        for candidate, outcome in zip(batch, outcomes, strict=True):
+        for candidate, outcome, said in zip(batch, outcomes, settings, strict=True):
             if isinstance(outcome, Skipped):
                 skipped[candidate.path] = outcome
             else:
-                files.append(_staged(source, tier, candidate, outcome, digest, pipeline))
+                files.append(_staged(source, tier, candidate, outcome, said, digest, pipeline))
         return ExtractedBatch(files, skipped)
 
     def _pool(self, model: EmbeddingModel | None) -> ExtractionPool:
@@ -92,7 +96,13 @@ class Extracting:
 
 
 def _staged(
-    source: Source, tier: Tier, candidate: Candidate, outcome: Extracted, digest: str, pipeline: bytes
+    source: Source,
+    tier: Tier,
+    candidate: Candidate,
+    outcome: Extracted,
+    said: FileSettings,
+    digest: str,
+    pipeline: bytes,
 ) -> StagedFile:
     extraction = outcome.extraction
     embedded = embedded_keys(extraction, tier) if digest else frozenset()
@@ -109,7 +119,9 @@ def _staged(
         chunks=list(_staged_chunks(source, tier, extraction.chunks, embedded, digest, pipeline)),
         symbols=extraction.symbols,
         references=extraction.references,
-        notes=(*(Note(code, "") for code in outcome.file.notes), *extraction.notes),
+        notes=extraction.notes,
+        settings=said.canonical(),
+        metadata=extraction.metadata,
     )
 
 

@@ -15,6 +15,7 @@ class SkipReason(StrEnum):
     DATA_DIRECTORY = "data_directory"  # the product's own state
     IGNORED = "ignored"  # by .gitignore, .git/info/exclude or the project's own patterns
     IGNORE_RULES_UNREADABLE = "ignore_rules_unreadable"  # the folder is scanned without these rules
+    MANIFEST_INVALID = "manifest_invalid"  # the folder is indexed without it
     SECRET = "secret"
     LINK = "link"  # points inside the root: the target is indexed under its own path
     LINK_OUTSIDE = "link_outside"

@@ -8,6 +8,7 @@ from pathlib import Path
 from services.ingest.discovery import Found, discover, read
 from services.ingest.extraction.pool import ExtractionPool, PoolSettings
 from services.ingest.extraction.worker import Job, Outcome, WorkerSettings
+from services.ingest.manifests import Manifests
 from services.ingest.modules import ModuleRoots
 from services.ingest.pipeline import Pipeline
 from services.ingest.skips import Skipped
@@ -25,8 +26,10 @@ def validate(
     workers: int,
     data_dir: Path | None = None,
     wanted: Callable[[str], bool] = lambda path: True,
-) -> Iterator[Outcome]:
-    """Discover and extract a folder as a run does, and yield what becomes of each file, in the order of the paths.
+) -> tuple[Iterator[Outcome], Manifests]:
+    """Discover and extract a folder as a run does: what becomes of each file, in the order of the paths.
+
+    The manifests know which of their rules fit nothing once the outcomes were drawn.
 
     ``root`` is resolved; ``wanted`` chooses the files to extract by their paths. Chunks are cut for ``budget_tokens``
     of ``tokenizer``, estimated where there is none. Raises as ``discover``.
@@ -40,25 +43,30 @@ def validate(
         file_timeout_s=pipeline.time_limit_s,
         memory_limit_bytes=pipeline.memory_limit_bytes,
     )
+    manifests = Manifests.of(root, (one.path for one in entries if isinstance(one, Found)))
     ready: dict[str, Skipped] = {one.path: one for one in entries if isinstance(one, Skipped)}
+    ready.update({one.path: one for one in manifests.problems})
 
     def jobs() -> Iterator[Job]:
         for one in entries:
-            if isinstance(one, Skipped) or not wanted(one.path):
+            if one.path in ready or not wanted(one.path):
                 continue
             body = read(root, one.path, max_bytes=pipeline.discovery.max_file_bytes)
             if isinstance(body, Skipped):
                 ready[one.path] = body
             else:
-                yield Job(one.path, body.data, roots.module(one.path))
+                yield Job(one.path, body.data, roots.module(one.path), manifests.settings(one.path))
 
-    with ExtractionPool(PoolSettings(worker, workers)) as pool:
-        extracted: dict[str, Outcome] = {}
-        outcomes = pool.extract(jobs())
-        for one in entries:
-            if not wanted(one.path):
-                continue
-            while one.path not in ready and one.path not in extracted:
-                outcome = next(outcomes)
-                extracted[outcome.path] = outcome
-            yield ready.pop(one.path) if one.path in ready else extracted.pop(one.path)
+    def outcomes() -> Iterator[Outcome]:
+        with ExtractionPool(PoolSettings(worker, workers)) as pool:
+            extracted: dict[str, Outcome] = {}
+            drawn = pool.extract(jobs())
+            for one in entries:
+                if not wanted(one.path):
+                    continue
+                while one.path not in ready and one.path not in extracted:
+                    outcome = next(drawn)
+                    extracted[outcome.path] = outcome
+                yield ready.pop(one.path) if one.path in ready else extracted.pop(one.path)
+
+    return outcomes(), manifests

@@ -18,9 +18,11 @@ class Filter:
     path_globs: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
     kinds: tuple[int, ...] = ()
+    # Key and values of which a file must have one; none for any. All of these must hold.
+    metadata: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.packages or self.path_globs or self.languages or self.kinds)
+        return bool(self.packages or self.path_globs or self.languages or self.kinds or self.metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,25 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
             symbols=map(_symbol, found[:limit]), next_page_token=token, snapshots=map(snapshot_message, scopes)
         )
 
+    async def ListFacets(
+        self, request: search_service_pb2.ListFacetsRequest, context: Context
+    ) -> search_service_pb2.ListFacetsResponse:
+        scopes, facets = await self._service.list_facets(
+            [parse_project(name) for name in request.projects],
+            await self._visible(context),
+            _filter(request.filter),
+            _limit(request.max_values, 20, 1000),
+        )
+        return search_service_pb2.ListFacetsResponse(
+            facets=[
+                search_pb2.Facet(
+                    key=key, values=[search_pb2.FacetValue(value=value, files=files) for value, files in values]
+                )
+                for key, values in facets.items()
+            ],
+            snapshots=map(snapshot_message, scopes),
+        )
+
     async def ListReferences(
         self, request: search_service_pb2.ListReferencesRequest, context: Context
     ) -> search_service_pb2.ListReferencesResponse:
@@ -242,7 +261,8 @@ def _limit(asked: int, default: int, largest: int) -> int:
 
 
 def _filter(message: common_pb2.Filter) -> Filter:
-    values = (message.packages, message.path_globs, message.languages, message.kinds)
+    described = [value for one in message.metadata for value in (one.key, *one.values)]
+    values = (message.packages, message.path_globs, message.languages, message.kinds, described)
     if any(len(one) > _MAX_FILTER_VALUES for one in values) or any(
         len(g) > _MAX_GLOB_CHARS for g in message.path_globs
     ):
@@ -257,6 +277,7 @@ def _filter(message: common_pb2.Filter) -> Filter:
         path_globs=tuple(message.path_globs),
         languages=tuple(language.lower() for language in message.languages),
         kinds=tuple(message.kinds),
+        metadata=tuple((one.key, tuple(one.values)) for one in message.metadata),
     )
 
 

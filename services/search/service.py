@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -241,6 +242,22 @@ class SearchService:
                 position = after[1:] if scope.project == after[0] else ("", "", 0)
                 found += await store.symbols(connection, scope, restriction, name, position, limit - len(found))
         return scopes, found
+
+    async def list_facets(
+        self, projects: Sequence[str], visible: Visible, restriction: Filter, limit: int
+    ) -> tuple[list[Scope], dict[str, list[tuple[str, int]]]]:
+        """Count files by metadata: per key its values with the most files, ``limit`` at the most."""
+        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        async with self._database.snapshot() as connection:
+            scopes = await resolve(connection, projects, visible)
+            for scope in scopes:
+                for key, value, files in await store.facets(connection, scope, restriction):
+                    counts[key][value] += files
+        ordered = {
+            key: sorted(values.items(), key=lambda item: (-item[1], item[0].encode()))[:limit]
+            for key, values in sorted(counts.items())
+        }
+        return scopes, ordered
 
     async def list_references(
         self,

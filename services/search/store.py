@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,16 @@ _CONDITIONS = {
     "path_globs": "{0}.path ~ ANY(%(path_globs)s)",
     "languages": "{0}.language = ANY(%(languages)s)",
     "kinds": "{0}.kind = ANY(%(kinds)s)",
+    "metadata": f"""EXISTS (
+        SELECT FROM files m WHERE m.project_id = %(project)s AND m.source_id = {{0}}.source_id AND m.path = {{0}}.path
+          AND {_LIVES.format("m")} AND (
+              SELECT bool_and(m.metadata ? k.key AND (k.is_any OR m.metadata -> k.key ?| k.listed))
+              FROM jsonb_to_recordset(%(metadata)s::jsonb) AS k (key text, is_any boolean, listed text[])
+          )
+    )""",
 }
+# Of those, what symbols, references and files have too.
+_OF_FILES = ("packages", "path_globs", "languages", "metadata")
 
 
 async def generation_row(connection: Connection, project_id: int, generation: int) -> dict[str, Any] | None:
@@ -121,6 +131,9 @@ def _parameters(scope: Scope, restriction: Filter) -> dict[str, Any]:
         "path_globs": [glob_regex(glob) for glob in restriction.path_globs],
         "languages": list(restriction.languages),
         "kinds": list(restriction.kinds),
+        "metadata": json.dumps(
+            [{"key": key, "is_any": not values, "listed": list(values)} for key, values in restriction.metadata]
+        ),
     }
 
 
@@ -355,6 +368,25 @@ s.name = %(last)s AND (s.qualified_name = %(name)s OR right(s.qualified_name, le
 """
 
 
+async def facets(connection: Connection, scope: Scope, restriction: Filter) -> list[tuple[str, str, int]]:
+    """Count the files that pass a filter by (key, value): their metadata, with package and language."""
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(
+            f"""
+            SELECT e.key, v.value, count(*) AS files
+            FROM files f CROSS JOIN LATERAL jsonb_each(
+                f.metadata || jsonb_build_object(
+                    'package', jsonb_build_array(f.package), 'language', jsonb_build_array(f.language)
+                )
+            ) AS e (key, listed) CROSS JOIN LATERAL jsonb_array_elements_text(e.listed) AS v (value)
+            WHERE f.project_id = %(project)s AND {_LIVES.format("f")} {_where(restriction, "f", _OF_FILES)}
+            GROUP BY 1, 2
+            """,
+            _parameters(scope, restriction),
+        )
+        return [(key, value, files) async for key, value, files in cursor]
+
+
 async def symbols(
     connection: Connection, scope: Scope, restriction: Filter, name: str, after: tuple[str, str, int], limit: int
 ) -> list[Symbol]:
@@ -362,7 +394,7 @@ async def symbols(
     cursor = await connection.execute(
         f"""
         {_SYMBOL} WHERE {_NAMED} AND {_LIVES.format("s")}
-        {_where(restriction, "s", ("packages", "path_globs", "languages"))}
+        {_where(restriction, "s", _OF_FILES)}
         AND (s.qualified_name, s.path, s.start_line) > (%(after_name)s, %(after_path)s, %(after_line)s)
         ORDER BY s.qualified_name, s.path, s.start_line LIMIT %(limit)s
         """,
@@ -430,7 +462,7 @@ async def references(
                e.line AS start_line, e.line AS end_line
         FROM edges e
         WHERE {_OUTGOING if outgoing else _INCOMING} AND {_LIVES.format("e")}
-        {_where(restriction, "e", ("packages", "path_globs", "languages"))}
+        {_where(restriction, "e", _OF_FILES)}
         AND (%(any_kind)s OR e.kind = ANY(%(edge_kinds)s)) AND (NOT %(resolved_only)s OR {certain})
         ORDER BY certain DESC, e.package, e.path, e.line, e.kind, e.target_symbol, e.source_symbol
         LIMIT %(limit)s

@@ -11,6 +11,7 @@ from services.ingest.chunks import Budget, Extraction, Note, TokenCounter
 from services.ingest.documents import Document
 from services.ingest.extraction.languages import CODE_LANGUAGES, language_of
 from services.ingest.extraction.text import extract_text
+from services.ingest.file_settings import ChunkBy
 
 __all__ = ["EXTRACTION_VERSION", "extract", "extract_document", "language_of"]
 
@@ -22,12 +23,21 @@ LINES_SUFFIXES = (".jsonl", ".ndjson")
 EXTRACTION_VERSION = 3
 
 
-def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, budget_tokens: int) -> Extraction:
+def extract(
+    path: str,
+    text: str,
+    *,
+    module: str,
+    count_tokens: TokenCounter,
+    budget_tokens: int,
+    chunk_by: ChunkBy = ChunkBy.AUTO,
+) -> Extraction:
     """Extract one file.
 
     ``text`` is decoded (``services.ingest.sniffing``); ``module`` is its dotted name if it is Python
     (``services.ingest.modules``). ``budget_tokens`` bounds title and text of each chunk as ``model_input`` joins them,
-    counted by ``count_tokens`` without the model's special tokens.
+    counted by ``count_tokens`` without the model's special tokens. ``chunk_by`` says at which headings a document is
+    cut, unless it says so itself.
 
     Raises ``InvalidArgument`` if the budget leaves no room for text.
     """
@@ -37,7 +47,7 @@ def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, bu
     language = language_of(path, text)
     notes: list[Note] = []
     try:
-        found = _extract(path, text, language, module, budget)
+        found = _extract(path, text, language, module, budget, chunk_by)
         if isinstance(found, Extraction):
             return found
         if found is not None:
@@ -48,7 +58,9 @@ def extract(path: str, text: str, *, module: str, count_tokens: TokenCounter, bu
     return extract_text(path, text, language=language, module=module, budget=budget, notes=notes)
 
 
-def _extract(path: str, text: str, language: str, module: str, budget: Budget) -> Extraction | Note | None:
+def _extract(
+    path: str, text: str, language: str, module: str, budget: Budget, chunk_by: ChunkBy
+) -> Extraction | Note | None:
     """Extract a file by its own extractor; a note says why that can't take it, and None that there is none."""
     if language == "python":
         from services.ingest.extraction.python import extract_python
@@ -57,7 +69,7 @@ def _extract(path: str, text: str, language: str, module: str, budget: Budget) -
     if language == "markdown":
         from services.ingest.extraction.markdown import extract_markdown
 
-        return extract_markdown(path, text, budget=budget)
+        return extract_markdown(path, text, budget=budget, chunk_by=chunk_by)
     if language in CODE_LANGUAGES:
         from services.ingest.extraction.code import extract_code
 
@@ -65,7 +77,7 @@ def _extract(path: str, text: str, language: str, module: str, budget: Budget) -
     if language == "rst":
         from services.ingest.extraction.rst import extract_rst
 
-        return extract_rst(path, text, budget=budget)
+        return extract_rst(path, text, budget=budget, chunk_by=chunk_by)
     if language in CONFIG_LANGUAGES and not path.endswith(LINES_SUFFIXES):
         from services.ingest.extraction.config import extract_config
 
@@ -77,7 +89,7 @@ def _extract(path: str, text: str, language: str, module: str, budget: Budget) -
     if language in ("asciidoc", "org"):
         from services.ingest.extraction.outlines import extract_outline
 
-        return extract_outline(path, text, language=language, budget=budget)
+        return extract_outline(path, text, language=language, budget=budget, chunk_by=chunk_by)
     return None
 
 

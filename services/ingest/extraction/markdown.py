@@ -16,16 +16,19 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from services.ingest.chunks import Budget, Extraction, Reference, bounded
+from services.ingest.extraction.front_matter import read_front_matter
 from services.ingest.extraction.markdown_blocks import front_matter, without_modules
 from services.ingest.extraction.prose import reference_to_code, reference_to_file
 from services.ingest.extraction.sections import (
     Heading,
     Title,
+    cutting,
     nested,
     qualified_section,
     section_symbols,
     section_units,
 )
+from services.ingest.file_settings import ChunkBy
 from services.ingest.sniffing import split_lines
 
 _HEADING_ID = re.compile(r"\s*\{[#:.][^}]*\}\s*$")
@@ -36,16 +39,19 @@ _CONTENT = frozenset({"inline", "fence", "code_block", "html_block"})
 _RANKS = {"fence": 60, "code_block": 60, "table_open": 40, "html_block": 60, "tr_open": 50}
 
 
-def extract_markdown(path: str, text: str, *, budget: Budget) -> Extraction:
+def extract_markdown(path: str, text: str, *, budget: Budget, chunk_by: ChunkBy = ChunkBy.AUTO) -> Extraction:
     """Extract one Markdown file; ``text`` has LF line ends."""
     lines = split_lines(text)
     taken, title = front_matter(text)
+    said = read_front_matter(text[:taken])
     body = "\n" * text.count("\n", 0, taken) + text[taken:]
     if path.lower().endswith(".mdx"):
         body = without_modules(body)
     tokens = _parser().parse(body)
-    headings = nested(_titles(tokens), len(lines))
-    units = section_units(path, headings, lines, preamble=title)
+    titles = _titles(tokens)
+    headings = nested(titles, len(lines))
+    cut = nested(cutting(titles, said.chunk_by or chunk_by), len(lines))
+    units = section_units(path, cut, lines, preamble=title)
     chunks, notes = bounded(units, lines, _ranks(tokens, lines), budget, path=path, language="markdown", module="")
     return Extraction(
         path,
@@ -54,7 +60,8 @@ def extract_markdown(path: str, text: str, *, budget: Budget) -> Extraction:
         chunks,
         section_symbols(path, headings, lines),
         (*_references(path, tokens, headings), *_definitions(path, body, tokens, headings)),
-        notes,
+        (*said.notes, *notes),
+        said.metadata,
     )
 
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from services.ingest.chunks import Budget, Extraction, bounded
-from services.ingest.extraction.sections import Title, nested, section_symbols, section_units
+from services.ingest.extraction.sections import Title, cutting, nested, section_symbols, section_units
 from services.ingest.extraction.text import cut_ranks
+from services.ingest.file_settings import ChunkBy
 from services.ingest.sniffing import split_lines
 
 _ASCIIDOC_TITLE = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<name>\S[^\n]*?)(?:[ \t]+(?P=marks))?[ \t]*$")
@@ -20,12 +21,12 @@ _ORG_STATE = re.compile(r"^(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+(?=\S)|\[#[
 _ORG_BLOCK = re.compile(r"[ \t]*#\+(?P<edge>begin|end)_(?P<kind>\w+)", re.IGNORECASE)
 
 
-def extract_outline(path: str, text: str, *, language: str, budget: Budget) -> Extraction:
+def extract_outline(path: str, text: str, *, language: str, budget: Budget, chunk_by: ChunkBy) -> Extraction:
     """Extract one file of ``asciidoc`` or ``org``; ``text`` has LF line ends."""
     lines = split_lines(text)
     titles = list(_asciidoc(lines) if language == "asciidoc" else _org(lines))
     headings = nested(titles, len(lines))
-    units = section_units(path, headings, lines)
+    units = section_units(path, nested(cutting(titles, chunk_by), len(lines)), lines)
     chunks, notes = bounded(units, lines, cut_ranks(lines), budget, path=path, language=language, module="")
     return Extraction(path, language, "", chunks, section_symbols(path, headings, lines), (), notes)
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from services.ingest.chunks import Budget, Extraction, Reference, bounded
 from services.ingest.extraction.rst_inline import Directive, references
-from services.ingest.extraction.sections import Title, nested, section_symbols, section_units
+from services.ingest.extraction.sections import Title, cutting, nested, section_symbols, section_units
+from services.ingest.file_settings import ChunkBy
 from services.ingest.sniffing import split_lines
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t\f\v]*$")
@@ -52,14 +53,14 @@ class _Scan:
     verbatim: list[bool] = field(default_factory=list)  # by line: code and comments
 
 
-def extract_rst(path: str, text: str, *, budget: Budget) -> Extraction:
+def extract_rst(path: str, text: str, *, budget: Budget, chunk_by: ChunkBy = ChunkBy.AUTO) -> Extraction:
     """Extract one reStructuredText file; ``text`` has LF line ends."""
     lines = split_lines(text)
     expanded = [line.expandtabs(8) if "\t" in line else line for line in lines]
     scan = _scan(expanded)
     headings = nested(scan.titles, len(lines))
     chunks, notes = bounded(
-        section_units(path, headings, lines),
+        section_units(path, nested(cutting(scan.titles, chunk_by), len(lines)), lines),
         lines,
         _ranks(expanded, scan),
         budget,

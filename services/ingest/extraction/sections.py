@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from services.ingest.chunks import ChunkKind, Symbol, SymbolKind, Unit, structural_key
+from services.ingest.file_settings import ChunkBy
 
 _SUMMARY_CHARACTERS = 400
 
@@ -48,6 +49,12 @@ def nested(titles: Sequence[Title], line_count: int) -> list[Heading]:
         names = tuple(name for _, name in above)
         headings.append(Heading(names, title.start_line, title.last_line + 1, following, title.level))
     return headings
+
+
+def cutting(titles: Sequence[Title], chunk_by: ChunkBy) -> list[Title]:
+    """Return the titles that begin a chunk; those below them are text of it."""
+    deepest = chunk_by.deepest_level
+    return list(titles) if deepest is None else [title for title in titles if title.level <= deepest]
 
 
 def section_units(path: str, headings: Sequence[Heading], lines: Sequence[str], preamble: str = "") -> Iterator[Unit]:

@@ -25,6 +25,7 @@ from services.ingest.chunks import Extraction, Note
 from services.ingest.documents import Document, read_document
 from services.ingest.extraction import extract, extract_document
 from services.ingest.extraction.tokens import token_counter
+from services.ingest.file_settings import FileSettings
 from services.ingest.skips import Skipped, SkipReason
 from services.ingest.sniffing import TextFile, sniff
 
@@ -46,11 +47,12 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One file: its bytes, and its dotted module name if it is Python."""
+    """One file: its bytes, its dotted module name if it is Python, and what the manifests of its source say of it."""
 
     path: str
     data: bytes
     module: str = ""
+    settings: FileSettings = FileSettings()  # noqa: RUF009  (frozen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +101,28 @@ def run(job: Job, settings: WorkerSettings, count_tokens: object = None) -> Outc
         return document
     if isinstance(document, Document):
         extraction = extract_document(job.path, document, count_tokens=counter, budget_tokens=settings.budget_tokens)
-        return _extracted(job.path, document.file, extraction, ())
+        return _extracted(job, document.file, extraction, ())
     file = sniff(job.data, job.path)
     if isinstance(file, Skipped):
         return file
     extraction = extract(
-        job.path, file.text, module=job.module, count_tokens=counter, budget_tokens=settings.budget_tokens
+        job.path,
+        file.text,
+        module=job.module,
+        count_tokens=counter,
+        budget_tokens=settings.budget_tokens,
+        chunk_by=job.settings.chunk_by,
     )
-    return _extracted(job.path, file, extraction, () if document is None else (document,))
+    return _extracted(job, file, extraction, () if document is None else (document,))
 
 
-def _extracted(path: str, file: TextFile, extraction: Extraction, notes: Sequence[Note]) -> Extracted:
-    """Join what decoding, converting and extracting had to say of a file."""
+def _extracted(job: Job, file: TextFile, extraction: Extraction, notes: Sequence[Note]) -> Extracted:
+    """Join what decoding, converting and extracting had to say of a file, and what is said of it and by it."""
     of_decoding = (Note(code, f"read as {file.encoding}") for code in file.notes)
-    return Extracted(path, file, replace(extraction, notes=(*of_decoding, *notes, *extraction.notes)))
+    # What a file says of itself wins.
+    metadata = tuple(sorted({**dict(job.settings.metadata), **dict(extraction.metadata)}.items()))
+    joined = replace(extraction, notes=(*of_decoding, *notes, *extraction.notes), metadata=metadata)
+    return Extracted(job.path, file, joined)
 
 
 def main() -> None:

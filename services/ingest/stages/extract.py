@@ -98,7 +98,7 @@ class ExtractStage:
             if before is None:
                 fresh.append(candidate)
             elif before.content_hash != candidate.content_hash or (
-                before.module and before.module != state.changes.roots.module(candidate.path)
+                state.changes.is_said_otherwise(candidate.path, before.module, before.settings)
             ):
                 fresh.append(candidate)
                 outdated.append(key)
@@ -116,7 +116,7 @@ class ExtractStage:
     async def _extract_batch(self, scope: Scope, state: SourceState, batch: Sequence[Candidate]) -> dict[str, Skipped]:
         """Extract, stage and mine files; return by path those that are skipped."""
         extracted = await self._run.shop.extracting.extract(
-            state.source, state.tier, state.changes.roots, batch, scope.model, scope.pipeline_hash
+            state.source, state.tier, state.changes, batch, scope.model, scope.pipeline_hash
         )
         to_be_mined = scope.evidence_languages(state.source)
         refused = await self._stage(scope, extracted.files, to_be_mined)

@@ -15,9 +15,9 @@ async def live_files(connection: Connection, source_id: int) -> dict[str, LiveFi
     """Return the live files by path."""
     async with _quick_cursor(connection) as cursor:
         await cursor.execute(
-            "SELECT path, content_hash, module FROM files WHERE source_id = %s AND died IS NULL", (source_id,)
+            "SELECT path, content_hash, module, settings FROM files WHERE source_id = %s AND died IS NULL", (source_id,)
         )
-        return {path: LiveFile(content_hash, module) for path, content_hash, module in await cursor.fetchall()}
+        return {path: LiveFile(*known) for path, *known in await cursor.fetchall()}
 
 
 async def count_orphaned(connection: Connection, project_id: int) -> int:

@@ -82,7 +82,7 @@ async def changes_anything(connection: Connection, run_id: int) -> bool:
         _differs(
             "files",
             "staged_files",
-            "content_hash, text_hash, language, module, package, notes",
+            "content_hash, text_hash, language, module, package, notes, settings, metadata",
             "AND s.state = 'present'",
         ),
         _differs(
@@ -219,8 +219,9 @@ _MERGE: tuple[tuple[str, int, str], ...] = (
         UPDATE files c SET died = %(generation)s FROM staged_files s
         WHERE s.run_id = %(run)s AND s.source_id = c.source_id AND s.path = c.path AND c.died IS NULL
           AND (s.state = 'deleted'
-               OR (s.content_hash, s.text_hash, s.language, s.module, s.package, s.notes)
-                  IS DISTINCT FROM (c.content_hash, c.text_hash, c.language, c.module, c.package, c.notes))
+               OR (s.content_hash, s.text_hash, s.language, s.module, s.package, s.notes, s.settings, s.metadata)
+                  IS DISTINCT FROM
+                  (c.content_hash, c.text_hash, c.language, c.module, c.package, c.notes, c.settings, c.metadata))
         """,
     ),
     (
@@ -228,9 +229,9 @@ _MERGE: tuple[tuple[str, int, str], ...] = (
         1,
         """
         INSERT INTO files (project_id, source_id, package, path, language, module, content_hash, size_bytes, text_hash,
-                           notes, born)
+                           notes, settings, metadata, born)
         SELECT %(project)s, s.source_id, s.package, s.path, s.language, s.module, s.content_hash, s.size_bytes,
-               s.text_hash, s.notes, %(generation)s
+               s.text_hash, s.notes, s.settings, s.metadata, %(generation)s
         FROM staged_files s
         WHERE s.run_id = %(run)s AND s.state = 'present'
           AND NOT EXISTS (SELECT FROM files c WHERE c.source_id = s.source_id AND c.path = s.path AND c.died IS NULL)

@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 
 from services.core.db import Connection
 from services.ingest.chunks import Note, Reference, Symbol
+from services.ingest.file_settings import Metadata
 from services.ingest.keys import fitted
 from services.ingest.projects import Source
 from services.ingest.store.kinds import DECISION_CHUNK, REFERENCE_KINDS
@@ -51,6 +52,8 @@ class StagedFile:
     symbols: Sequence[Symbol]
     references: Sequence[Reference]
     notes: Sequence[Note]
+    settings: str
+    metadata: Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class StagedBefore:
 
     content_hash: bytes
     module: str
+    settings: str
 
 
 # By (source id, path).
@@ -120,12 +124,13 @@ async def resume(connection: Connection, project_id: int, run_id: int, pipeline:
         await abandon(connection, project_id, run_id)
         return {}
     cursor = await connection.execute(
-        "SELECT source_id, path, content_hash, module, complete FROM staged_files WHERE run_id = %s", (run_id,)
+        "SELECT source_id, path, content_hash, module, settings, complete FROM staged_files WHERE run_id = %s",
+        (run_id,),
     )
     rows = await cursor.fetchall()
     await discard(connection, project_id, run_id, [(r["source_id"], r["path"]) for r in rows if not r["complete"]])
     return {
-        (row["source_id"], row["path"]): StagedBefore(bytes(row["content_hash"]), row["module"])
+        (row["source_id"], row["path"]): StagedBefore(bytes(row["content_hash"]), row["module"], row["settings"])
         for row in rows
         if row["complete"]
     }
@@ -196,14 +201,15 @@ async def stage_files(
     async with connection.cursor() as cursor:
         columns = (
             "run_id, source_id, path, state, package, language, module, content_hash, size_bytes, text_hash, notes,"
-            " complete"
+            " settings, metadata, complete"
         )
         async with cursor.copy(f"COPY staged_files ({columns}) FROM STDIN") as copy:
             for file in files:
                 place = (run_id, file.source.id, file.path, "present", file.source.package)
                 content = (file.language, file.module, file.content_hash, file.size_bytes, file.text_hash)
                 notes = Jsonb([asdict(note) for note in file.notes])
-                await copy.write_row((*place, *content, notes, file.language not in to_be_mined))
+                said = (file.settings, Jsonb({key: list(values) for key, values in file.metadata}))
+                await copy.write_row((*place, *content, notes, *said, file.language not in to_be_mined))
     await _stage_chunks(connection, project_id, run_id, files)
     await _stage_symbols(connection, run_id, files)
     await _stage_edges(connection, run_id, files)

@@ -73,3 +73,15 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
     refused = undercroft("validate", str(tmp_path / "nowhere"), home=tmp_path / "home", check=False)
     assert refused.returncode == 1
     assert "does not exist" in refused.stderr
+
+
+def test_validate_tells_which_rules_of_manifests_fit_nothing(tmp_path: Path, folder: Path) -> None:
+    manifest = "version: 1\nmetadata: {team: shop}\noverrides:\n- {files: old/**}\n- {files: '*.md', chunk_by: file}\n"
+    (folder / ".undercroft.yaml").write_text(manifest)
+    (folder / "src" / ".undercroft.yaml").write_text("version: 9\n")
+    seen = json.loads(run(tmp_path, "validate", str(folder), "--json"))
+    assert seen["unused_rules"] == [{"manifest": ".undercroft.yaml", "files": "old/**"}]
+    readme = next(file for file in seen["files"] if file["path"] == "README.md")
+    assert readme["metadata"] == {"team": ["shop"]}
+    assert [chunk["title"] for chunk in readme["chunks"]] == ["README.md"]
+    assert {one["path"] for one in seen["skipped"] if one["reason"] == "manifest_invalid"} == {"src/.undercroft.yaml"}

@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!undercroft/common/v1/common.proto\x12\x14undercroft.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\",\n\x04Span\x12\x12\n\nstart_line\x18\x01 \x01(\x05\x12\x10\n\x08\x65nd_line\x18\x02 \x01(\x05\"a\n\x05Place\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07package\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12(\n\x04span\x18\x04 \x01(\x0b\x32\x1a.undercroft.common.v1.Span\"\xb8\x01\n\x08Snapshot\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x30\n\x0cpublish_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x14\n\x0cstale_reason\x18\x05 \x01(\t\x12\x30\n\x0cobserve_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"8\n\x11ProjectGeneration\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\"q\n\x06\x46ilter\x12\x10\n\x08packages\x18\x01 \x03(\t\x12\x12\n\npath_globs\x18\x02 \x03(\t\x12\x11\n\tlanguages\x18\x03 \x03(\t\x12.\n\x05kinds\x18\x04 \x03(\x0e\x32\x1f.undercroft.common.v1.ChunkKind\"\xc0\x01\n\x0cMethodStatus\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x30\n\x05state\x18\x02 \x01(\x0e\x32!.undercroft.common.v1.MethodState\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\x12\r\n\x05\x63ount\x18\x06 \x01(\x03\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*o\n\tFreshness\x12\x19\n\x15\x46RESHNESS_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46RESHNESS_STALE_OK\x10\x01\x12\x12\n\x0e\x46RESHNESS_WAIT\x10\x02\x12\x1b\n\x17\x46RESHNESS_REQUIRE_FRESH\x10\x03*\xca\x01\n\tChunkKind\x12\x1a\n\x16\x43HUNK_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43HUNK_KIND_MODULE\x10\x01\x12\x14\n\x10\x43HUNK_KIND_CLASS\x10\x02\x12\x17\n\x13\x43HUNK_KIND_FUNCTION\x10\x03\x12\x15\n\x11\x43HUNK_KIND_METHOD\x10\x04\x12\x16\n\x12\x43HUNK_KIND_SECTION\x10\x05\x12\x13\n\x0f\x43HUNK_KIND_TEXT\x10\x06\x12\x17\n\x13\x43HUNK_KIND_DECISION\x10\x07*\xa8\x01\n\x0bMethodState\x12\x1c\n\x18METHOD_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12METHOD_STATE_READY\x10\x01\x12\x16\n\x12METHOD_STATE_STALE\x10\x02\x12\x19\n\x15METHOD_STATE_DEGRADED\x10\x03\x12\x17\n\x13METHOD_STATE_BROKEN\x10\x04\x12\x17\n\x13METHOD_STATE_ABSENT\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!undercroft/common/v1/common.proto\x12\x14undercroft.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\",\n\x04Span\x12\x12\n\nstart_line\x18\x01 \x01(\x05\x12\x10\n\x08\x65nd_line\x18\x02 \x01(\x05\"a\n\x05Place\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07package\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12(\n\x04span\x18\x04 \x01(\x0b\x32\x1a.undercroft.common.v1.Span\"\xb8\x01\n\x08Snapshot\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x30\n\x0cpublish_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x14\n\x0cstale_reason\x18\x05 \x01(\t\x12\x30\n\x0cobserve_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"8\n\x11ProjectGeneration\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\"\xa9\x01\n\x06\x46ilter\x12\x10\n\x08packages\x18\x01 \x03(\t\x12\x12\n\npath_globs\x18\x02 \x03(\t\x12\x11\n\tlanguages\x18\x03 \x03(\t\x12.\n\x05kinds\x18\x04 \x03(\x0e\x32\x1f.undercroft.common.v1.ChunkKind\x12\x36\n\x08metadata\x18\x05 \x03(\x0b\x32$.undercroft.common.v1.MetadataFilter\"-\n\x0eMetadataFilter\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\"\xc0\x01\n\x0cMethodStatus\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x30\n\x05state\x18\x02 \x01(\x0e\x32!.undercroft.common.v1.MethodState\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\x12\r\n\x05\x63ount\x18\x06 \x01(\x03\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*o\n\tFreshness\x12\x19\n\x15\x46RESHNESS_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46RESHNESS_STALE_OK\x10\x01\x12\x12\n\x0e\x46RESHNESS_WAIT\x10\x02\x12\x1b\n\x17\x46RESHNESS_REQUIRE_FRESH\x10\x03*\xca\x01\n\tChunkKind\x12\x1a\n\x16\x43HUNK_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43HUNK_KIND_MODULE\x10\x01\x12\x14\n\x10\x43HUNK_KIND_CLASS\x10\x02\x12\x17\n\x13\x43HUNK_KIND_FUNCTION\x10\x03\x12\x15\n\x11\x43HUNK_KIND_METHOD\x10\x04\x12\x16\n\x12\x43HUNK_KIND_SECTION\x10\x05\x12\x13\n\x0f\x43HUNK_KIND_TEXT\x10\x06\x12\x17\n\x13\x43HUNK_KIND_DECISION\x10\x07*\xa8\x01\n\x0bMethodState\x12\x1c\n\x18METHOD_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12METHOD_STATE_READY\x10\x01\x12\x16\n\x12METHOD_STATE_STALE\x10\x02\x12\x19\n\x15METHOD_STATE_DEGRADED\x10\x03\x12\x17\n\x13METHOD_STATE_BROKEN\x10\x04\x12\x17\n\x13METHOD_STATE_ABSENT\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'undercroft.common.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FRESHNESS']._serialized_start=792
-  _globals['_FRESHNESS']._serialized_end=903
-  _globals['_CHUNKKIND']._serialized_start=906
-  _globals['_CHUNKKIND']._serialized_end=1108
-  _globals['_METHODSTATE']._serialized_start=1111
-  _globals['_METHODSTATE']._serialized_end=1279
+  _globals['_FRESHNESS']._serialized_start=896
+  _globals['_FRESHNESS']._serialized_end=1007
+  _globals['_CHUNKKIND']._serialized_start=1010
+  _globals['_CHUNKKIND']._serialized_end=1212
+  _globals['_METHODSTATE']._serialized_start=1215
+  _globals['_METHODSTATE']._serialized_end=1383
   _globals['_SPAN']._serialized_start=92
   _globals['_SPAN']._serialized_end=136
   _globals['_PLACE']._serialized_start=138
@@ -46,8 +46,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SNAPSHOT']._serialized_end=422
   _globals['_PROJECTGENERATION']._serialized_start=424
   _globals['_PROJECTGENERATION']._serialized_end=480
-  _globals['_FILTER']._serialized_start=482
-  _globals['_FILTER']._serialized_end=595
-  _globals['_METHODSTATUS']._serialized_start=598
-  _globals['_METHODSTATUS']._serialized_end=790
+  _globals['_FILTER']._serialized_start=483
+  _globals['_FILTER']._serialized_end=652
+  _globals['_METADATAFILTER']._serialized_start=654
+  _globals['_METADATAFILTER']._serialized_end=699
+  _globals['_METHODSTATUS']._serialized_start=702
+  _globals['_METHODSTATUS']._serialized_end=894
 # @@protoc_insertion_point(module_scope)

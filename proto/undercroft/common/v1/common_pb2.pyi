@@ -276,6 +276,7 @@ class Filter(_message.Message):
     PATH_GLOBS_FIELD_NUMBER: _builtins.int
     LANGUAGES_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def packages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Packages by name."""
@@ -292,6 +293,10 @@ class Filter(_message.Message):
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ChunkKind.ValueType]:
         """Kinds of chunk."""
 
+    @_builtins.property
+    def metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataFilter]:
+        """Metadata of files, by manifests and front matter: all of these must hold."""
+
     def __init__(
         self,
         *,
@@ -299,14 +304,43 @@ class Filter(_message.Message):
         path_globs: _abc.Iterable[_builtins.str] | None = ...,
         languages: _abc.Iterable[_builtins.str] | None = ...,
         kinds: _abc.Iterable[Global___ChunkKind.ValueType] | None = ...,
+        metadata: _abc.Iterable[Global___MetadataFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "languages", b"languages", "packages", b"packages", "path_globs", b"path_globs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "languages", b"languages", "metadata", b"metadata", "packages", b"packages", "path_globs", b"path_globs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Filter: _TypeAlias = Filter  # noqa: Y015
+
+@_typing.final
+class MetadataFilter(_message.Message):
+    """Restricts to files that have one of some values under a key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """The key."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Any of these values; any value at all when empty."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MetadataFilter: _TypeAlias = MetadataFilter  # noqa: Y015
 
 @_typing.final
 class MethodStatus(_message.Message):

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from undercroft.common.v1 import common_pb2 as undercroft_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!undercroft/search/v1/search.proto\x12\x14undercroft.search.v1\x1a!undercroft/common/v1/common.proto\"\xc4\x02\n\x03Hit\x12\x11\n\tchunk_key\x18\x01 \x01(\t\x12*\n\x05place\x18\x02 \x01(\x0b\x32\x1b.undercroft.common.v1.Place\x12\x31\n\x0cother_places\x18\x03 \x03(\x0b\x32\x1b.undercroft.common.v1.Place\x12-\n\x04kind\x18\x04 \x01(\x0e\x32\x1f.undercroft.common.v1.ChunkKind\x12\x10\n\x08language\x18\x05 \x01(\t\x12\r\n\x05title\x18\x06 \x01(\t\x12\x16\n\x0equalified_name\x18\x07 \x01(\t\x12\x0c\n\x04text\x18\x08 \x01(\t\x12\x16\n\x0etext_truncated\x18\t \x01(\x08\x12\r\n\x05score\x18\n \x01(\x01\x12.\n\x05parts\x18\x0b \x03(\x0b\x32\x1f.undercroft.search.v1.ScorePart\"b\n\tScorePart\x12\x0b\n\x03leg\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x14\n\x0c\x63ontribution\x18\x04 \x01(\x01\x12\x15\n\rmatched_terms\x18\x05 \x03(\t\"\x8f\x01\n\tLegReport\x12\x0b\n\x03leg\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x30\n\x05state\x18\x03 \x01(\x0e\x32!.undercroft.common.v1.MethodState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0e\n\x06remedy\x18\x05 \x01(\t\x12\x12\n\ncandidates\x18\x06 \x01(\x05\"4\n\x04Hint\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05terms\x18\x03 \x03(\t\"\x93\x01\n\x0cSearchTiming\x12\x10\n\x08total_us\x18\x01 \x01(\x03\x12\x41\n\x08steps_us\x18\x02 \x03(\x0b\x32/.undercroft.search.v1.SearchTiming.StepsUsEntry\x1a.\n\x0cStepsUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x9e\x01\n\x06Symbol\x12\x16\n\x0equalified_name\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x11\n\tsignature\x18\x04 \x01(\t\x12\x0f\n\x07summary\x18\x05 \x01(\t\x12*\n\x05place\x18\x06 \x01(\x0b\x32\x1b.undercroft.common.v1.Place\x12\x10\n\x08language\x18\x07 \x01(\t\"\xb8\x01\n\tReference\x12\x15\n\rsource_symbol\x18\x01 \x01(\t\x12*\n\x05place\x18\x02 \x01(\x0b\x32\x1b.undercroft.common.v1.Place\x12\x31\n\x04kind\x18\x03 \x01(\x0e\x32#.undercroft.search.v1.ReferenceKind\x12\x15\n\rtarget_symbol\x18\x04 \x01(\t\x12\x10\n\x08resolved\x18\x05 \x01(\x08\x12\x0c\n\x04line\x18\x06 \x01(\t\"\\\n\x06Preset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12/\n\x05steps\x18\x03 \x03(\x0b\x32 .undercroft.search.v1.PresetStep\"\x8d\x01\n\nPresetStep\x12\x0c\n\x04step\x18\x01 \x01(\t\x12@\n\x08settings\x18\x02 \x03(\x0b\x32..undercroft.search.v1.PresetStep.SettingsEntry\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*\xd1\x01\n\rReferenceKind\x12\x1e\n\x1aREFERENCE_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15REFERENCE_KIND_IMPORT\x10\x01\x12\x17\n\x13REFERENCE_KIND_CALL\x10\x02\x12\x1a\n\x16REFERENCE_KIND_INHERIT\x10\x03\x12\x1b\n\x17REFERENCE_KIND_DECORATE\x10\x04\x12\x1a\n\x16REFERENCE_KIND_MENTION\x10\x05\x12\x17\n\x13REFERENCE_KIND_LINK\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!undercroft/search/v1/search.proto\x12\x14undercroft.search.v1\x1a!undercroft/common/v1/common.proto\"\xc4\x02\n\x03Hit\x12\x11\n\tchunk_key\x18\x01 \x01(\t\x12*\n\x05place\x18\x02 \x01(\x0b\x32\x1b.undercroft.common.v1.Place\x12\x31\n\x0cother_places\x18\x03 \x03(\x0b\x32\x1b.undercroft.common.v1.Place\x12-\n\x04kind\x18\x04 \x01(\x0e\x32\x1f.undercroft.common.v1.ChunkKind\x12\x10\n\x08language\x18\x05 \x01(\t\x12\r\n\x05title\x18\x06 \x01(\t\x12\x16\n\x0equalified_name\x18\x07 \x01(\t\x12\x0c\n\x04text\x18\x08 \x01(\t\x12\x16\n\x0etext_truncated\x18\t \x01(\x08\x12\r\n\x05score\x18\n \x01(\x01\x12.\n\x05parts\x18\x0b \x03(\x0b\x32\x1f.undercroft.search.v1.ScorePart\"b\n\tScorePart\x12\x0b\n\x03leg\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x14\n\x0c\x63ontribution\x18\x04 \x01(\x01\x12\x15\n\rmatched_terms\x18\x05 \x03(\t\"\x8f\x01\n\tLegReport\x12\x0b\n\x03leg\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x30\n\x05state\x18\x03 \x01(\x0e\x32!.undercroft.common.v1.MethodState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0e\n\x06remedy\x18\x05 \x01(\t\x12\x12\n\ncandidates\x18\x06 \x01(\x05\"F\n\x05\x46\x61\x63\x65t\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x06values\x18\x02 \x03(\x0b\x32 .undercroft.search.v1.FacetValue\"*\n\nFacetValue\x12\r\n\x05value\x18\x01 \x01(\t\x12\r\n\x05\x66iles\x18\x02 \x01(\x03\"4\n\x04Hint\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05terms\x18\x03 \x03(\t\"\x93\x01\n\x0cSearchTiming\x12\x10\n\x08total_us\x18\x01 \x01(\x03\x12\x41\n\x08steps_us\x18\x02 \x03(\x0b\x32/.undercroft.search.v1.SearchTiming.StepsUsEntry\x1a.\n\x0cStepsUsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x9e\x01\n\x06Symbol\x12\x16\n\x0equalified_name\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x11\n\tsignature\x18\x04 \x01(\t\x12\x0f\n\x07summary\x18\x05 \x01(\t\x12*\n\x05place\x18\x06 \x01(\x0b\x32\x1b.undercroft.common.v1.Place\x12\x10\n\x08language\x18\x07 \x01(\t\"\xb8\x01\n\tReference\x12\x15\n\rsource_symbol\x18\x01 \x01(\t\x12*\n\x05place\x18\x02 \x01(\x0b\x32\x1b.undercroft.common.v1.Place\x12\x31\n\x04kind\x18\x03 \x01(\x0e\x32#.undercroft.search.v1.ReferenceKind\x12\x15\n\rtarget_symbol\x18\x04 \x01(\t\x12\x10\n\x08resolved\x18\x05 \x01(\x08\x12\x0c\n\x04line\x18\x06 \x01(\t\"\\\n\x06Preset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12/\n\x05steps\x18\x03 \x03(\x0b\x32 .undercroft.search.v1.PresetStep\"\x8d\x01\n\nPresetStep\x12\x0c\n\x04step\x18\x01 \x01(\t\x12@\n\x08settings\x18\x02 \x03(\x0b\x32..undercroft.search.v1.PresetStep.SettingsEntry\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*\xd1\x01\n\rReferenceKind\x12\x1e\n\x1aREFERENCE_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15REFERENCE_KIND_IMPORT\x10\x01\x12\x17\n\x13REFERENCE_KIND_CALL\x10\x02\x12\x1a\n\x16REFERENCE_KIND_INHERIT\x10\x03\x12\x1b\n\x17REFERENCE_KIND_DECORATE\x10\x04\x12\x1a\n\x16REFERENCE_KIND_MENTION\x10\x05\x12\x17\n\x13REFERENCE_KIND_LINK\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,28 +36,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEARCHTIMING_STEPSUSENTRY']._serialized_options = b'8\001'
   _globals['_PRESETSTEP_SETTINGSENTRY']._loaded_options = None
   _globals['_PRESETSTEP_SETTINGSENTRY']._serialized_options = b'8\001'
-  _globals['_REFERENCEKIND']._serialized_start=1458
-  _globals['_REFERENCEKIND']._serialized_end=1667
+  _globals['_REFERENCEKIND']._serialized_start=1574
+  _globals['_REFERENCEKIND']._serialized_end=1783
   _globals['_HIT']._serialized_start=95
   _globals['_HIT']._serialized_end=419
   _globals['_SCOREPART']._serialized_start=421
   _globals['_SCOREPART']._serialized_end=519
   _globals['_LEGREPORT']._serialized_start=522
   _globals['_LEGREPORT']._serialized_end=665
-  _globals['_HINT']._serialized_start=667
-  _globals['_HINT']._serialized_end=719
-  _globals['_SEARCHTIMING']._serialized_start=722
-  _globals['_SEARCHTIMING']._serialized_end=869
-  _globals['_SEARCHTIMING_STEPSUSENTRY']._serialized_start=823
-  _globals['_SEARCHTIMING_STEPSUSENTRY']._serialized_end=869
-  _globals['_SYMBOL']._serialized_start=872
-  _globals['_SYMBOL']._serialized_end=1030
-  _globals['_REFERENCE']._serialized_start=1033
-  _globals['_REFERENCE']._serialized_end=1217
-  _globals['_PRESET']._serialized_start=1219
-  _globals['_PRESET']._serialized_end=1311
-  _globals['_PRESETSTEP']._serialized_start=1314
-  _globals['_PRESETSTEP']._serialized_end=1455
-  _globals['_PRESETSTEP_SETTINGSENTRY']._serialized_start=1408
-  _globals['_PRESETSTEP_SETTINGSENTRY']._serialized_end=1455
+  _globals['_FACET']._serialized_start=667
+  _globals['_FACET']._serialized_end=737
+  _globals['_FACETVALUE']._serialized_start=739
+  _globals['_FACETVALUE']._serialized_end=781
+  _globals['_HINT']._serialized_start=783
+  _globals['_HINT']._serialized_end=835
+  _globals['_SEARCHTIMING']._serialized_start=838
+  _globals['_SEARCHTIMING']._serialized_end=985
+  _globals['_SEARCHTIMING_STEPSUSENTRY']._serialized_start=939
+  _globals['_SEARCHTIMING_STEPSUSENTRY']._serialized_end=985
+  _globals['_SYMBOL']._serialized_start=988
+  _globals['_SYMBOL']._serialized_end=1146
+  _globals['_REFERENCE']._serialized_start=1149
+  _globals['_REFERENCE']._serialized_end=1333
+  _globals['_PRESET']._serialized_start=1335
+  _globals['_PRESET']._serialized_end=1427
+  _globals['_PRESETSTEP']._serialized_start=1430
+  _globals['_PRESETSTEP']._serialized_end=1571
+  _globals['_PRESETSTEP_SETTINGSENTRY']._serialized_start=1524
+  _globals['_PRESETSTEP_SETTINGSENTRY']._serialized_end=1571
 # @@protoc_insertion_point(module_scope)

@@ -211,6 +211,60 @@ class LegReport(_message.Message):
 Global___LegReport: _TypeAlias = LegReport  # noqa: Y015
 
 @_typing.final
+class Facet(_message.Message):
+    """A key of metadata and its values."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """The key, for MetadataFilter; package and language have fields of their own in a filter."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___FacetValue]:
+        """The values of the most files, then by bytes."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        values: _abc.Iterable[Global___FacetValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Facet: _TypeAlias = Facet  # noqa: Y015
+
+@_typing.final
+class FacetValue(_message.Message):
+    """A value of metadata."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    value: _builtins.str
+    """The value."""
+    files: _builtins.int
+    """Live files that have it."""
+    def __init__(
+        self,
+        *,
+        value: _builtins.str = ...,
+        files: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FacetValue: _TypeAlias = FacetValue  # noqa: Y015
+
+@_typing.final
 class Hint(_message.Message):
     """Said when there are no hits, or fewer than asked for."""
 

@@ -246,6 +246,70 @@ class ListSymbolsResponse(_message.Message):
 Global___ListSymbolsResponse: _TypeAlias = ListSymbolsResponse  # noqa: Y015
 
 @_typing.final
+class ListFacetsRequest(_message.Message):
+    """Asks for facets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECTS_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    MAX_VALUES_FIELD_NUMBER: _builtins.int
+    max_values: _builtins.int
+    """At most this many values of a key, those of the most files first; 20 when 0, never more than 1,000."""
+    @_builtins.property
+    def projects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Resource names of the projects to look in; all that the caller may see when empty."""
+
+    @_builtins.property
+    def filter(self) -> _common_pb2.Filter:
+        """Restricts which files count."""
+
+    def __init__(
+        self,
+        *,
+        projects: _abc.Iterable[_builtins.str] | None = ...,
+        filter: _common_pb2.Filter | None = ...,
+        max_values: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "max_values", b"max_values", "projects", b"projects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFacetsRequest: _TypeAlias = ListFacetsRequest  # noqa: Y015
+
+@_typing.final
+class ListFacetsResponse(_message.Message):
+    """What files can be filtered by."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACETS_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def facets(self) -> _containers.RepeatedCompositeFieldContainer[_search_pb2.Facet]:
+        """By key."""
+
+    @_builtins.property
+    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Snapshot]:
+        """The generation of each project that the answer was made from."""
+
+    def __init__(
+        self,
+        *,
+        facets: _abc.Iterable[_search_pb2.Facet] | None = ...,
+        snapshots: _abc.Iterable[_common_pb2.Snapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facets", b"facets", "snapshots", b"snapshots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFacetsResponse: _TypeAlias = ListFacetsResponse  # noqa: Y015
+
+@_typing.final
 class ListReferencesRequest(_message.Message):
     """Asks for references."""
 

@@ -60,6 +60,11 @@ class SearchServiceStub:
                 request_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksRequest.SerializeToString,
                 response_deserializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksResponse.FromString,
                 _registered_method=True)
+        self.ListFacets = channel.unary_unary(
+                '/undercroft.search.v1.SearchService/ListFacets',
+                request_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListFacetsRequest.SerializeToString,
+                response_deserializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListFacetsResponse.FromString,
+                _registered_method=True)
         self.ReadFile = channel.unary_unary(
                 '/undercroft.search.v1.SearchService/ReadFile',
                 request_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ReadFileRequest.SerializeToString,
@@ -116,6 +121,13 @@ class SearchServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFacets(self, request, context):
+        """Counts files by what can be filtered by: the metadata that manifests and front matter give them, package, language.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadFile(self, request, context):
         """Reads lines of an indexed file as they are at a generation.
         """
@@ -164,6 +176,11 @@ def add_SearchServiceServicer_to_server(servicer, server):
                     servicer.ListChunks,
                     request_deserializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksRequest.FromString,
                     response_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksResponse.SerializeToString,
+            ),
+            'ListFacets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFacets,
+                    request_deserializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListFacetsRequest.FromString,
+                    response_serializer=undercroft_dot_search_dot_v1_dot_search__service__pb2.ListFacetsResponse.SerializeToString,
             ),
             'ReadFile': grpc.unary_unary_rpc_method_handler(
                     servicer.ReadFile,
@@ -317,6 +334,33 @@ class SearchService:
             '/undercroft.search.v1.SearchService/ListChunks',
             undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksRequest.SerializeToString,
             undercroft_dot_search_dot_v1_dot_search__service__pb2.ListChunksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFacets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/undercroft.search.v1.SearchService/ListFacets',
+            undercroft_dot_search_dot_v1_dot_search__service__pb2.ListFacetsRequest.SerializeToString,
+            undercroft_dot_search_dot_v1_dot_search__service__pb2.ListFacetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

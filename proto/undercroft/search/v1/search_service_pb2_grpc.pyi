@@ -43,6 +43,8 @@ class SearchServiceStub:
     """Gets a chunk with its neighbours in the file."""
     ListChunks: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.ListChunksRequest, _search_service_pb2.ListChunksResponse]
     """Lists the chunks of a project, whole, by key: an export, the same for the same sources whatever runs led to it."""
+    ListFacets: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.ListFacetsRequest, _search_service_pb2.ListFacetsResponse]
+    """Counts files by what can be filtered by: the metadata that manifests and front matter give them, package, language."""
     ReadFile: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.ReadFileRequest, _search_service_pb2.ReadFileResponse]
     """Reads lines of an indexed file as they are at a generation."""
     ListPresets: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.ListPresetsRequest, _search_service_pb2.ListPresetsResponse]
@@ -65,6 +67,8 @@ class SearchServiceAsyncStub(SearchServiceStub):
     """Gets a chunk with its neighbours in the file."""
     ListChunks: _aio.UnaryUnaryMultiCallable[_search_service_pb2.ListChunksRequest, _search_service_pb2.ListChunksResponse]  # type: ignore[assignment]
     """Lists the chunks of a project, whole, by key: an export, the same for the same sources whatever runs led to it."""
+    ListFacets: _aio.UnaryUnaryMultiCallable[_search_service_pb2.ListFacetsRequest, _search_service_pb2.ListFacetsResponse]  # type: ignore[assignment]
+    """Counts files by what can be filtered by: the metadata that manifests and front matter give them, package, language."""
     ReadFile: _aio.UnaryUnaryMultiCallable[_search_service_pb2.ReadFileRequest, _search_service_pb2.ReadFileResponse]  # type: ignore[assignment]
     """Reads lines of an indexed file as they are at a generation."""
     ListPresets: _aio.UnaryUnaryMultiCallable[_search_service_pb2.ListPresetsRequest, _search_service_pb2.ListPresetsResponse]  # type: ignore[assignment]
@@ -114,6 +118,14 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_search_service_pb2.ListChunksResponse, _abc.Awaitable[_search_service_pb2.ListChunksResponse]]:
         """Lists the chunks of a project, whole, by key: an export, the same for the same sources whatever runs led to it."""
+
+    @_abc_1.abstractmethod
+    def ListFacets(
+        self,
+        request: _search_service_pb2.ListFacetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_search_service_pb2.ListFacetsResponse, _abc.Awaitable[_search_service_pb2.ListFacetsResponse]]:
+        """Counts files by what can be filtered by: the metadata that manifests and front matter give them, package, language."""
 
     @_abc_1.abstractmethod
     def ReadFile(

@@ -35,3 +35,11 @@ ALTER TABLE staged_files ADD COLUMN text_hash bytea;
 ALTER TABLE files ADD COLUMN notes jsonb NOT NULL DEFAULT '[]';
 ALTER TABLE staged_files ADD COLUMN notes jsonb NOT NULL DEFAULT '[]';
 CREATE INDEX files_noted ON files (source_id, path) WHERE died IS NULL AND notes <> '[]';
+
+-- What the manifests of the source said of the file when it was extracted, and the metadata that it has by them and by
+-- what it says of itself: {key: [value]}.
+ALTER TABLE files ADD COLUMN settings text NOT NULL DEFAULT '';
+ALTER TABLE files ADD COLUMN metadata jsonb NOT NULL DEFAULT '{}';
+ALTER TABLE staged_files ADD COLUMN settings text NOT NULL DEFAULT '';
+ALTER TABLE staged_files ADD COLUMN metadata jsonb NOT NULL DEFAULT '{}';
+CREATE INDEX files_described ON files (project_id, source_id, path) WHERE metadata <> '{}';

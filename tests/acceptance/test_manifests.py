@@ -1,0 +1,103 @@
+"""Folders say how their documents are cut and described; what they say is searched by, and a change renews what it
+concerns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from undercroft.common.v1 import common_pb2
+from undercroft.ingest.v1 import index_service_pb2
+from undercroft.search.v1 import search_service_pb2
+
+from tests.support.appliance import Appliance, undercroft
+
+PROJECT = "described"
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for path, text in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return folder
+
+
+def found(appliance: Appliance, query: str, **metadata: list[str]) -> set[str]:
+    wanted = common_pb2.Filter(
+        metadata=[common_pb2.MetadataFilter(key=key, values=values) for key, values in metadata.items()]
+    )
+    return {hit.place.path for hit in appliance.search(query, PROJECT, filter=wanted, page_size=50).hits}
+
+
+def facets(appliance: Appliance, **fields: object) -> dict[str, dict[str, int]]:
+    request = search_service_pb2.ListFacetsRequest(projects=[f"projects/{PROJECT}"], **fields)  # type: ignore[arg-type]
+    answer = appliance.client.search.ListFacets(request)
+    return {facet.key: {one.value: one.files for one in facet.values} for facet in answer.facets}
+
+
+def test_what_folders_and_files_say_is_filtered_by_and_followed(appliance: Appliance, tmp_path: Path) -> None:
+    page = "# Umbrellas\n\nAbout {}.\n\n## Care\n\nDry umbrellas before {}.\n"
+    folder = write(
+        tmp_path / "docs",
+        {
+            ".undercroft.yaml": "version: 1\nmetadata: {team: core}\n",
+            "guide.md": page.format("guide", "guide"),
+            "api/.undercroft.yaml": "version: 1\nchunk_by: file\nmetadata: {team: api, audience: [dev, ops]}\n",
+            "api/v1.md": page.format("v1", "v1"),
+            "api/v2.md": "---\ntags: [new, beta]\nteam: labs\n---\n" + page.format("v2", "v2"),
+            "plain.py": 'def umbrella():\n    """An umbrella."""\n',
+        },
+    )
+    appliance.create_project(PROJECT, [folder])
+    appliance.index(PROJECT)
+    documents = {"guide.md", "api/v1.md", "api/v2.md"}
+    assert found(appliance, "umbrellas") >= documents
+    assert found(appliance, "umbrellas", team=["api"]) == {"api/v1.md"}
+    assert found(appliance, "umbrellas", team=["core", "labs"]) == {"guide.md", "api/v2.md", "plain.py"}
+    assert found(appliance, "umbrellas", audience=[]) == {"api/v1.md", "api/v2.md"}
+    assert found(appliance, "umbrellas", team=["labs"], tags=["beta"]) == {"api/v2.md"}
+    assert found(appliance, "umbrellas", team=["core"], tags=["beta"]) == set()
+    for preset in ("lexical", "dense", "rrf"):
+        answer = appliance.search(
+            "umbrellas",
+            PROJECT,
+            preset=preset,
+            filter=common_pb2.Filter(metadata=[common_pb2.MetadataFilter(key="team", values=["labs"])]),
+        )
+        assert {hit.place.path for hit in answer.hits} == {"api/v2.md"}
+    seen = facets(appliance)
+    assert seen["team"] == {"core": 3, "api": 2, "labs": 1}
+    assert seen["tags"] == {"beta": 1, "new": 1}
+    assert seen["language"]["markdown"] == 3
+    labs = common_pb2.Filter(metadata=[common_pb2.MetadataFilter(key="team", values=["labs"])])
+    assert facets(appliance, filter=labs)["audience"] == {"dev": 1, "ops": 1}
+    chunks = [chunk for chunk in appliance.export(PROJECT) if chunk.place.path == "api/v1.md"]
+    assert len(chunks) == 1
+    assert "labs" in undercroft("projects", "facets", PROJECT, home=appliance.home).stdout
+    told = undercroft("search", "umbrellas", "-p", PROJECT, "--meta", "team=labs", home=appliance.home).stdout
+    assert "api/v2.md" in told
+    assert "guide.md" not in told
+
+    again = appliance.index(PROJECT)
+    assert (again.published, again.embeddings.calls) == (False, 0)
+    # Another word of the manifest renews what it concerns, and embeds only what is cut otherwise.
+    write(folder, {"api/.undercroft.yaml": "version: 1\nmetadata: {team: platform}\n"})
+    report = appliance.index(PROJECT)
+    assert report.published
+    assert report.files.changed == 1
+    assert found(appliance, "umbrellas", team=["platform"]) == {"api/v1.md"}
+    assert found(appliance, "umbrellas", team=["api"]) == set()
+    assert len([chunk for chunk in appliance.export(PROJECT) if chunk.place.path == "api/v1.md"]) == 2
+    write(folder, {"api/.undercroft.yaml": "version: 1\nmetadata: {team: billing}\n"})
+    assert appliance.index(PROJECT).embeddings.embedded <= 1
+    assert found(appliance, "umbrellas", team=["billing"]) == {"api/v1.md"}
+
+    # One that can't be read is listed, and its folder goes without.
+    write(folder, {"api/.undercroft.yaml": "version: 1\nchunk_by: everywhere\n"})
+    appliance.index(PROJECT)
+    assert found(appliance, "umbrellas", team=["core"]) >= {"guide.md", "api/v1.md"}
+    listed = appliance.client.index.ListSkippedFiles(
+        index_service_pb2.ListSkippedFilesRequest(parent=f"projects/{PROJECT}")
+    )
+    assert [(one.path, one.reason) for one in listed.skipped_files] == [("api/.undercroft.yaml", "manifest_invalid")]
+    assert appliance.status(PROJECT).snapshot.stale is False
