@@ -26,8 +26,9 @@ _BOMS = (
 _MAGIC = (
     b"\x7fELF", b"\x89PNG", b"GIF8", b"\xff\xd8\xff", b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"%PDF-",
     b"SQLite format 3", b"!<arch>", b"\xca\xfe\xba\xbe", b"OggS", b"RIFF", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf",
-    b"version https://git-lfs.github.com/spec/",
 )  # fmt: skip
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_LFS_MAX_BYTES = 1024
 _CONTROL = bytes([*range(7), *range(14, 27), *range(28, 32), 127])  # without BEL BS TAB LF VT FF CR ESC
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-_.a-zA-Z0-9]+)")  # PEP 263
 # These decode anything, or slowly, into something that no editor shows.
@@ -127,8 +128,10 @@ def _decode(data: bytes, path: str) -> tuple[str, str, list[str]] | Skipped:
                 return Skipped(path, SkipReason.UNDECODABLE, f"starts as {encoding}, but: {error.reason}")
             return _storable(text, encoding, [])
     notes: list[str] = []
+    if data.startswith(_LFS_POINTER) and len(data) <= _LFS_MAX_BYTES:
+        return Skipped(path, SkipReason.LFS_POINTER, "a pointer of Git LFS: `git lfs pull` brings the file itself")
     if data.startswith(_MAGIC):
-        return Skipped(path, SkipReason.BINARY, "starts with the mark of a binary format or a large-file pointer")
+        return Skipped(path, SkipReason.BINARY, "starts with the mark of a binary format")
     nuls = data.count(0)
     order = encodings.utf16_order(data) if nuls else None
     if order is not None:

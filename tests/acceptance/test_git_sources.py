@@ -394,3 +394,22 @@ def test_the_command_takes_repositories_and_revisions(appliance: Appliance, repo
     assert "nothing changed" in index("--every", "1h", "--watch")
     project = appliance.update_project("git-by-command", watch=False)
     assert project.sync_interval.seconds == 3600
+
+
+def test_a_mounted_checkout_says_what_it_lacks(appliance: Appliance, repository: Repository) -> None:
+    """A folder with a checkout in it is a folder: what its repository only names is listed all the same."""
+    lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 123456\n"
+    repository.commit({"model.txt": lfs})
+    repository.commit({".gitmodules": '[submodule "other"]\n\tpath = vendor/other\n\turl = ../other\n'})
+    clone = repository.folder.parent / "clone"
+    git(repository.folder, "clone", "--quiet", "--depth=1", f"file://{repository.folder}", str(clone))
+    (clone / "vendor" / "other").mkdir(parents=True)
+    appliance.create_project("incomplete", [clone], model="")
+    report = appliance.index("incomplete")
+    assert any("shallow" in one for one in report.warnings)
+    assert skipped(appliance, "incomplete") == {
+        ".git/": "excluded",
+        "model.txt": "lfs_pointer",
+        "vendor/other/": "submodule",
+    }
+    assert not appliance.index("incomplete").published

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied, Unavailable
 from services.ingest import changes
+from services.ingest.git.worktree import is_shallow, missing_submodules
 from services.ingest.opening import Opening
-from services.ingest.projects import GIT, WHEEL, Source
+from services.ingest.projects import FOLDER, GIT, WHEEL, Source
 from services.ingest.reports import RunReport, Stage
 from services.ingest.skips import Skipped, SkipReason
 from services.ingest.stages.context import RunContext
@@ -75,6 +76,8 @@ class DiscoverStage:
                     lambda path: scope.options.verify or scope.must_extract(source, path),
                 )
                 compared.skipped += opened.skipped
+                if source.kind == FOLDER:
+                    self._run.report.warnings += await asyncio.to_thread(_incomplete, source, compared)
         except (NotFound, NotReady, Unavailable, InvalidArgument, PermissionDenied, DataLoss) as error:
             # An unmounted folder must not empty the project, nor keep its other sources from being indexed.
             self._run.unlisted[source.name] = error
@@ -83,6 +86,14 @@ class DiscoverStage:
             )
             compared = changes.untouched(live, known, [Skipped("./", SkipReason.UNREADABLE, error.message)])
         return SourceState(source, root, scope.project.tier(source), indexed, live, known, skipped_before, compared)
+
+
+def _incomplete(source: Source, compared: changes.Changes) -> list[str]:
+    """List what a checkout lacks of its repository, and return what else is to know of it."""
+    compared.skipped += missing_submodules(source.root)
+    if is_shallow(source.root):
+        return [f"{source.name} is a shallow clone: its history is incomplete"]
+    return []
 
 
 def count_files(report: RunReport, found: Mapping[int, SourceState]) -> None:

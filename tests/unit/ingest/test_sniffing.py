@@ -138,7 +138,7 @@ def test_a_stray_nul_is_replaced_because_no_store_can_hold_it() -> None:
         (bytes(range(256)) * 4, "a.dat", "binary"),
         (b"\x7fELF\x02\x01", "tool", "binary"),
         (b"PK\x03\x04rest", "archive", "binary"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "a.txt", "binary"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "a.txt", "lfs_pointer"),
         (b"a\0\0bc\0\0d", "a.txt", "binary"),
         (b"\xff\xfeabc", "a.txt", "undecodable"),
         (b"-----BEGIN OPENSSH PRIVATE KEY-----\nxyz", "notes.txt", "secret"),

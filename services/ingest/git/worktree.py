@@ -1,0 +1,41 @@
+"""What a mounted checkout lacks of its repository, by looking at files alone: no git is run, nothing is followed."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from services.ingest.skips import Skipped, SkipReason
+
+_MAX_BYTES = 1 << 20
+_PATH = re.compile(r"^[ \t]*path[ \t]*=[ \t]*\"?([^\"\n]+?)\"?[ \t]*$", re.MULTILINE)
+
+
+def missing_submodules(root: Path) -> list[Skipped]:
+    """Return the submodules that ``.gitmodules`` names and nobody has checked out: their folders are empty."""
+    modules = root / ".gitmodules"
+    try:
+        if modules.is_symlink() or not modules.is_file() or modules.stat().st_size > _MAX_BYTES:
+            return []
+        text = modules.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    detail = "a submodule that is not checked out: `git submodule update --init`, or add it as a source of its own"
+    return [Skipped(f"{path}/", SkipReason.SUBMODULE, detail) for path in _PATH.findall(text) if _is_empty(root, path)]
+
+
+def is_shallow(root: Path) -> bool:
+    """Tell whether the checkout is of a clone without its whole history."""
+    return (root / ".git" / "shallow").is_file()
+
+
+def _is_empty(root: Path, path: str) -> bool:
+    names = path.split("/")
+    if any(name in ("", ".", "..") for name in names):
+        return False
+    try:
+        with os.scandir(root / path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
