@@ -188,3 +188,19 @@ def test_a_manifest_without_probes_proves_nothing(tiny_model: PreparedModel, cop
     rewrite(directory, lambda manifest: replace(manifest, probes=()))
     with pytest.raises(DataLoss, match="no probes"):
         verify(directory, threads=1)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "recipe.json"])
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[]", b'{"format": 99}'])
+def test_a_document_that_is_none_is_named_by_its_path(
+    tiny_model: PreparedModel, copy_of: Copy, name: str, content: bytes
+) -> None:
+    directory = copy_of(tiny_model)
+    (directory / name).write_bytes(content)
+    if name == "recipe.json":
+        rewrite(
+            directory,
+            lambda manifest: replace(manifest, files={**manifest.files, name: describe_file(directory / name)}),
+        )
+    with pytest.raises(DataLoss, match=str(directory / name)):
+        verify(directory, threads=1)
