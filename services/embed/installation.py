@@ -42,7 +42,7 @@ def manifest_of(destination: Path) -> Manifest | None:
         return None
     try:
         return read_manifest(destination)
-    except (DataLoss, ValueError):
+    except DataLoss:
         return None
 
 

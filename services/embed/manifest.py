@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.core.errors import DataLoss
+from services.embed.directory import open_regular
 from services.embed.documents import MALFORMED, number, parse_document
 from services.embed.recipe import EngineKind, Purpose, Recipe
 
@@ -173,7 +174,7 @@ def digest_of(document: Mapping[str, object]) -> str:
 def describe_file(path: Path) -> ModelFile:
     """Measure a file: its size and hex SHA-256."""
     digest, size_bytes = hashlib.sha256(), 0
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
             size_bytes += len(block)

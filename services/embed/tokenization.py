@@ -82,10 +82,11 @@ class TextTokenizer:
                 )
             room = self._recipe.max_length_tokens - used
             if room < MIN_BUDGET_TOKENS:
+                shorter = f", or a shorter --{purpose.value}-prompt" if self._recipe.prompts.of(purpose) else ""
                 raise InvalidArgument(
                     f"The model reads {self._recipe.max_length_tokens} tokens, of which prompt and special tokens of a"
                     f" {purpose.value} take {used}: {max(room, 0)} are left, {MIN_BUDGET_TOKENS} are needed.",
-                    remedy=f"Prepare it with a longer --max-length, or a shorter --{purpose.value}-prompt.",
+                    remedy=f"Prepare it with a longer --max-length{shorter}.",
                     reason="MODEL_TOO_SHORT",
                 )
 

@@ -8,9 +8,12 @@ vectors, and neither raises an error in any library. Only the probes show a proc
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,6 +39,8 @@ from services.embed.tokenization import TextTokenizer
 REFUSED_BELOW_COSINE = 0.99
 _NORM_TOLERANCE = 1e-3
 _MOST_NAMED = 5
+
+Document = TypeVar("Document")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +110,21 @@ def read_manifest(directory: Path) -> Manifest:
             remedy="Run `undercroft models prepare` on the model's source directory.",
             reason="MODEL_NOT_PREPARED",
         )
-    return Manifest.from_json(read_bytes(path, most_bytes=MOST_DOCUMENT_BYTES))
+    return _parsed(path, Manifest.from_json)
 
 
 def read_recipe(directory: Path) -> Recipe:
     """Read the recipe of a model directory."""
-    return Recipe.from_json(read_bytes(directory / RECIPE_NAME, most_bytes=MOST_DOCUMENT_BYTES))
+    return _parsed(directory / RECIPE_NAME, Recipe.from_json)
+
+
+def _parsed(path: Path, parse: Callable[[bytes], Document]) -> Document:
+    try:
+        return parse(read_bytes(path, most_bytes=MOST_DOCUMENT_BYTES))
+    except DataLoss as error:
+        raise DataLoss(f"{path}: {error.message}", remedy=error.remedy, reason=error.reason) from error
+    except OSError as error:
+        raise DataLoss(f"{path} cannot be read: {error}.", remedy="Copy the whole model directory again.") from error
 
 
 def check_files(directory: Path, manifest: Manifest) -> Recipe:
@@ -145,7 +159,8 @@ def check_files(directory: Path, manifest: Manifest) -> Recipe:
 
 def check_sizes(directory: Path, manifest: Manifest) -> None:
     """Check that every file of the manifest is there and as long as it says; no file is read."""
-    missing = [name for name in manifest.files if not (directory / name).is_file()]
+    # Not Path.is_file, which raises for a path that is too long.
+    missing = [name for name in manifest.files if not os.path.isfile(directory / name)]
     if missing:
         raise NotReady(
             f"{directory} lacks {', '.join(missing[:_MOST_NAMED])}{' and more' if len(missing) > _MOST_NAMED else ''}.",

@@ -189,4 +189,4 @@ def test_what_a_generation_was_not_made_with_makes_it_stale(appliance: Appliance
     appliance.update_project(project, display_name="Another name")
     assert not appliance.status(project).snapshot.stale
     appliance.update_project(project, embedding_model="")
-    assert "settings" in appliance.status(project).snapshot.stale_reason
+    assert "embedding model" in appliance.status(project).snapshot.stale_reason

@@ -19,7 +19,7 @@ import openvino as ov  # type: ignore[import-untyped]
 from services.core.errors import InvalidArgument, NotReady
 from services.embed.backends.sentence_transformers import load_library
 from services.embed.directory import read_document
-from services.embed.manifest import LIBRARY_SUFFIXES
+from services.embed.manifest import LIBRARY_SUFFIXES, TOKENIZER_NAME
 from services.embed.preparation.head import sentence_embedding
 from services.embed.preparation.options import SECOND_ENGINE, Options, chosen_dimensions
 from services.embed.preparation.source import (
@@ -30,6 +30,7 @@ from services.embed.preparation.source import (
     read_prompts,
     required,
 )
+from services.embed.preparation.vocabulary import check_vocabulary
 from services.embed.preparation.weights import Float32Array, weight_files
 from services.embed.recipe import Purpose, Recipe
 
@@ -144,8 +145,11 @@ def load(directory: Path, options: Options, refusal: InvalidArgument) -> Exporte
             remedy="Transformer, Pooling and what follows it, with Normalize as the last if at all, can be prepared.",
             reason=UNSUPPORTED,
         )
+    transformer = read_modules(directory)[0].directory
     # Weights of other kinds are pickles.
-    weight_files(read_modules(directory)[0].directory)
+    weight_files(transformer)
+    if (transformer / TOKENIZER_NAME).is_file():
+        check_vocabulary(transformer)
     try:
         model = load_library(directory, "cpu")
     except NotReady as error:

@@ -12,7 +12,7 @@ import pytest
 
 from services.core.drift import DRIFTED_BELOW_COSINE
 from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, UndercroftError
-from services.embed.manifest import Manifest, Probe, describe_file, model_digest
+from services.embed.manifest import Manifest, ModelFile, Probe, describe_file, model_digest
 from services.embed.preparation import Options, PreparedModel
 from services.embed.recipe import Recipe
 from services.embed.verify import verify
@@ -188,3 +188,28 @@ def test_a_manifest_without_probes_proves_nothing(tiny_model: PreparedModel, cop
     rewrite(directory, lambda manifest: replace(manifest, probes=()))
     with pytest.raises(DataLoss, match="no probes"):
         verify(directory, threads=1)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "recipe.json"])
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[]", b'{"format": 99}'])
+def test_a_document_that_is_none_is_named_by_its_path(
+    tiny_model: PreparedModel, copy_of: Copy, name: str, content: bytes
+) -> None:
+    directory = copy_of(tiny_model)
+    (directory / name).write_bytes(content)
+    if name == "recipe.json":
+        rewrite(
+            directory,
+            lambda manifest: replace(manifest, files={**manifest.files, name: describe_file(directory / name)}),
+        )
+    with pytest.raises(DataLoss, match=str(directory / name)):
+        verify(directory, threads=1)
+
+
+def test_a_file_at_a_path_that_no_volume_holds_is_missing(tiny_model: PreparedModel, copy_of: Copy) -> None:
+    directory = copy_of(tiny_model)
+    deep = "/".join(["folder"] * 1000)
+    rewrite(directory, lambda manifest: replace(manifest, files={**manifest.files, deep: ModelFile(1, "0" * 64)}))
+    with pytest.raises(NotReady) as raised:
+        verify(directory, threads=1)
+    assert raised.value.reason == "MODEL_FILE_MISSING"
