@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.core.errors import InvalidArgument, NotFound, PermissionDenied
+from services.ingest.documents import is_document
 from services.ingest.exclusions import file_exclusion, folder_exclusion
 from services.ingest.gitignore import IgnoreRules
 from services.ingest.skips import Skipped, SkipReason
 
 DEFAULT_MAX_FILE_BYTES = 2 * 1024 * 1024
+DEFAULT_MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 _MAX_DEPTH = 200
 _MAX_RULES_BYTES = 1024 * 1024
 _READ_ATTEMPTS = 3
@@ -52,8 +54,13 @@ class DiscoverySettings:
     """What a project may change about discovery; the exclusion floor and the secret deny-list are not among it."""
 
     max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    max_document_bytes: int = DEFAULT_MAX_DOCUMENT_BYTES  # of documents, whose text is a small part of their bytes
     honour_gitignore: bool = True
     ignore: tuple[str, ...] = ()  # gitignore patterns relative to the root; they win over every ignore file
+
+    def max_bytes(self, path: str) -> int:
+        """Return the size beyond which a file of this name is skipped."""
+        return self.max_document_bytes if is_document(path) else self.max_file_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +276,9 @@ def _file(entry: os.DirEntry[str], path: str, walk: _Walk) -> Found | Skipped:
         return Skipped(_printable(path), _reason(error), _cause(error))
     if not stat.S_ISREG(status.st_mode):
         return Skipped(_printable(path), SkipReason.SPECIAL, "not a regular file")
-    if status.st_size > walk.settings.max_file_bytes:
-        detail = f"{status.st_size:,} bytes, the cap is {walk.settings.max_file_bytes:,}"
+    cap = walk.settings.max_bytes(path)
+    if status.st_size > cap:
+        detail = f"{status.st_size:,} bytes, the cap is {cap:,}"
         return Skipped(_printable(path), SkipReason.TOO_LARGE, detail)
     if not path.isascii() and _printable(path) != path:
         return Skipped(_printable(path), SkipReason.NAME_NOT_UTF8, "the name is not valid UTF-8")

@@ -11,7 +11,7 @@ import pydantic
 import yaml
 
 from services.core.errors import InvalidArgument
-from services.ingest.discovery import DiscoverySettings
+from services.ingest.discovery import DEFAULT_MAX_DOCUMENT_BYTES, DiscoverySettings
 
 
 class _Model(pydantic.BaseModel):
@@ -20,6 +20,7 @@ class _Model(pydantic.BaseModel):
 
 class _Discovery(_Model):
     max_file_bytes: int = pydantic.Field(gt=0)
+    max_document_bytes: int = pydantic.Field(default=DEFAULT_MAX_DOCUMENT_BYTES, gt=0)
     honour_gitignore: bool
     ignore: tuple[str, ...]
 
@@ -60,6 +61,7 @@ def load_pipeline(path: Path | None) -> Pipeline:
         raw=raw,
         discovery=DiscoverySettings(
             max_file_bytes=file.discovery.max_file_bytes,
+            max_document_bytes=file.discovery.max_document_bytes,
             honour_gitignore=file.discovery.honour_gitignore,
             ignore=file.discovery.ignore,
         ),
