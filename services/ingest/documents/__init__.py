@@ -40,6 +40,24 @@ def _pdf() -> Reader:
     return read_pdf
 
 
+def _word() -> Reader:
+    from services.ingest.documents.word import read_word
+
+    return read_word
+
+
+def _slides() -> Reader:
+    from services.ingest.documents.slides import read_slides
+
+    return read_slides
+
+
+def _workbooks() -> Reader:
+    from services.ingest.documents.workbooks import read_workbook
+
+    return read_workbook
+
+
 def _unread(instead: str) -> Callable[[], Reader]:
     """Stand for the reader of a format that has none."""
 
@@ -52,6 +70,11 @@ def _unread(instead: str) -> Callable[[], Reader]:
 _FORMATS = {
     ".ipynb": _Format("Jupyter notebook", "notebook", _notebooks, is_text=True),
     ".pdf": _Format("PDF document", "pdf", _pdf),
+    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), _Format("Word document", "docx", _word)),
+    **dict.fromkeys(
+        (".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), _Format("PowerPoint presentation", "pptx", _slides)
+    ),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), _Format("Excel workbook", "xlsx", _workbooks)),
     ".doc": _Format("Word 97 document", "doc", _unread(".docx or .pdf")),
     ".xls": _Format("Excel 97 workbook", "xls", _unread(".xlsx")),
     ".xlsb": _Format("Excel binary workbook", "xls", _unread(".xlsx")),
