@@ -12,13 +12,14 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from services.core.errors import InvalidArgument, NotFound, PermissionDenied
 from services.ingest.documents import is_document
 from services.ingest.exclusions import file_exclusion, folder_exclusion
 from services.ingest.gitignore import IgnoreRules
+from services.ingest.media import is_medium, transcript_hint
 from services.ingest.skips import Skipped, SkipReason
 
 DEFAULT_MAX_FILE_BYTES = 2 * 1024 * 1024
@@ -235,7 +236,10 @@ def _list(folder: _Folder, walk: _Walk) -> Iterator[Found | Skipped | _Folder]:
 
     for key, entry, is_folder in ordered:
         name_bytes = key[:-1] if is_folder else key
-        yield _classify(entry, name_bytes, folder, rules, walk, is_folder=is_folder)
+        found = _classify(entry, name_bytes, folder, rules, walk, is_folder=is_folder)
+        if isinstance(found, Skipped) and found.reason is SkipReason.BINARY and is_medium(entry.name):
+            found = replace(found, detail=f"{found.detail}; {_printable(transcript_hint(entry.name, entries))}")
+        yield found
         if entry.name in problems:
             yield problems[entry.name]
 

@@ -20,7 +20,7 @@ from services.ingest.documents.document import Document, Section, TextBuilder, U
 from services.ingest.documents.layout import mend_words, without_repeated
 
 MAX_PAGES = 5_000
-MAX_CHARACTERS = 8_000_000
+MAX_CHARACTERS = 4_000_000
 _MAX_BOOKMARKS = 5_000
 _MAX_DEPTH = 8
 _MAX_TITLE_CHARACTERS = 300

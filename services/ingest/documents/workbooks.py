@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,8 @@ from services.ingest.chunks import Note
 from services.ingest.documents.document import Document, Unreadable
 from services.ingest.documents.packages import OutlineBuilder, office_file, one_line
 
-MAX_CELLS = 500_000  # that hold something
+MAX_CELLS = 300_000  # that hold something
+_GAP = re.compile(r"(?: \| ){8,}")  # cells that hold nothing
 _MAX_ROWS = 1_048_576  # of a sheet, by the format
 _MAX_CELL_CHARACTERS = 32_767  # by the format
 _MAX_NAME_CHARACTERS = 200
@@ -66,7 +68,7 @@ def _line(row: Sequence[object]) -> tuple[str, int]:
     values = list(_values(row))
     while values and not values[-1]:
         values.pop()
-    return " | ".join(values), sum(1 for value in values if value)
+    return _GAP.sub(" | … | ", " | ".join(values)), sum(1 for value in values if value)
 
 
 def _values(row: Sequence[object]) -> Iterator[str]:
