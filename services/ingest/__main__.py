@@ -77,7 +77,7 @@ async def main() -> None:
         stack.callback(extracting.close)
         notifications = Notifications(url, OPERATIONS)
         await stack.enter_async_context(notifications.running())
-        distributions = ArchiveLimits(max_file_bytes=pipeline.discovery.max_file_bytes)
+        distributions = ArchiveLimits(pipeline.discovery.caps)
         unpacked_uploads = replace(
             distributions,
             max_total_bytes=settings.upload_max_unpacked_bytes,
@@ -92,7 +92,7 @@ async def main() -> None:
                 configuration=settings.git_config_file,
                 timeout_s=settings.git_timeout_s,
                 limits=Limits(
-                    max_file_bytes=pipeline.discovery.max_file_bytes,
+                    caps=pipeline.discovery.caps,
                     max_total_bytes=settings.upload_max_unpacked_bytes,
                     max_files=_MAX_COMMIT_FILES,
                 ),

@@ -212,7 +212,7 @@ def read_candidates(
     """
     for found in changes.to_read:
         changes.read += 1
-        body = read(root, found.path, max_bytes=settings.max_file_bytes)
+        body = read(root, found.path, max_bytes=settings.caps.of(found.path))
         if isinstance(body, Skipped):
             if body.reason is SkipReason.VANISHED:
                 changes.vanished += 1

@@ -12,15 +12,18 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from services.core.errors import InvalidArgument, NotFound, PermissionDenied
+from services.ingest.documents import is_document
 from services.ingest.exclusions import file_exclusion, folder_exclusion
 from services.ingest.gitignore import IgnoreRules
+from services.ingest.media import is_medium, transcript_hint
 from services.ingest.skips import Skipped, SkipReason
 
 DEFAULT_MAX_FILE_BYTES = 2 * 1024 * 1024
+DEFAULT_MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 _MAX_DEPTH = 200
 _MAX_RULES_BYTES = 1024 * 1024
 _READ_ATTEMPTS = 3
@@ -48,10 +51,22 @@ _CACHEDIR_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 
 @dataclass(frozen=True, slots=True)
+class SizeCaps:
+    """Sizes beyond which files are skipped. The text of a document is a small part of its bytes."""
+
+    file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    document_bytes: int = DEFAULT_MAX_DOCUMENT_BYTES
+
+    def of(self, path: str) -> int:
+        """Return the size beyond which a file of this name is skipped."""
+        return self.document_bytes if is_document(path) else self.file_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class DiscoverySettings:
     """What a project may change about discovery; the exclusion floor and the secret deny-list are not among it."""
 
-    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    caps: SizeCaps = SizeCaps()
     honour_gitignore: bool = True
     ignore: tuple[str, ...] = ()  # gitignore patterns relative to the root; they win over every ignore file
 
@@ -228,7 +243,10 @@ def _list(folder: _Folder, walk: _Walk) -> Iterator[Found | Skipped | _Folder]:
 
     for key, entry, is_folder in ordered:
         name_bytes = key[:-1] if is_folder else key
-        yield _classify(entry, name_bytes, folder, rules, walk, is_folder=is_folder)
+        found = _classify(entry, name_bytes, folder, rules, walk, is_folder=is_folder)
+        if isinstance(found, Skipped) and found.reason is SkipReason.BINARY and is_medium(entry.name):
+            found = replace(found, detail=f"{found.detail}; {_printable(transcript_hint(entry.name, entries))}")
+        yield found
         if entry.name in problems:
             yield problems[entry.name]
 
@@ -269,8 +287,9 @@ def _file(entry: os.DirEntry[str], path: str, walk: _Walk) -> Found | Skipped:
         return Skipped(_printable(path), _reason(error), _cause(error))
     if not stat.S_ISREG(status.st_mode):
         return Skipped(_printable(path), SkipReason.SPECIAL, "not a regular file")
-    if status.st_size > walk.settings.max_file_bytes:
-        detail = f"{status.st_size:,} bytes, the cap is {walk.settings.max_file_bytes:,}"
+    cap = walk.settings.caps.of(path)
+    if status.st_size > cap:
+        detail = f"{status.st_size:,} bytes, the cap is {cap:,}"
         return Skipped(_printable(path), SkipReason.TOO_LARGE, detail)
     if not path.isascii() and _printable(path) != path:
         return Skipped(_printable(path), SkipReason.NAME_NOT_UTF8, "the name is not valid UTF-8")

@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Iterable
 
+from services.ingest.media import MEDIA_SUFFIXES
 from services.ingest.skips import SkipReason
 
 
@@ -63,14 +64,12 @@ _NOT_SECRET_PATTERNS = _words(
     """
 )
 
-_BINARY_SUFFIXES = _words(
+_BINARY_SUFFIXES = MEDIA_SUFFIXES | _words(
     """
-    pyc pyo pyd so dylib dll exe o a lib obj class jar war ear wasm node bin elf png jpg jpeg gif bmp ico icns
-    tif tiff webp avif heic psd ai eps sketch fig xcf mp3 mp4 m4a m4v wav flac ogg oga ogv opus avi mov mkv webm
-    zip gz tgz bz2 tbz xz txz zst lz4 lzma 7z rar tar whl egg deb rpm apk dmg iso img cab msi snap ttf otf woff
-    woff2 eot pdf doc docx xls xlsx ppt pptx odt ods odp epub mobi djvu sqlite sqlite3 db mdb parquet feather
-    arrow orc avro h5 hdf5 npy npz pkl pickle joblib mat safetensors onnx pt pth ckpt gguf tflite pb tq idx mo
-    gmo der crt cer crl swp swo
+    pyc pyo pyd so dylib dll exe o a lib obj class jar war ear wasm node bin elf ico icns zip gz tgz bz2 tbz xz txz
+    zst lz4 lzma 7z rar tar whl egg deb rpm apk dmg iso img cab msi snap ttf otf woff woff2 eot sqlite sqlite3 db mdb
+    parquet feather arrow orc avro h5 hdf5 npy npz pkl pickle joblib mat safetensors onnx pt pth ckpt gguf tflite pb
+    tq idx mo gmo der crt cer crl swp swo
     """
 )
 _LOCK_NAMES = _words(

@@ -12,7 +12,7 @@ import yaml
 
 from services.core.budget import MIN_BUDGET_TOKENS
 from services.core.errors import InvalidArgument
-from services.ingest.discovery import DiscoverySettings
+from services.ingest.discovery import DEFAULT_MAX_DOCUMENT_BYTES, DiscoverySettings, SizeCaps
 
 
 class _Model(pydantic.BaseModel):
@@ -21,6 +21,7 @@ class _Model(pydantic.BaseModel):
 
 class _Discovery(_Model):
     max_file_bytes: int = pydantic.Field(gt=0)
+    max_document_bytes: int = pydantic.Field(default=DEFAULT_MAX_DOCUMENT_BYTES, gt=0)
     honour_gitignore: bool
     ignore: tuple[str, ...]
 
@@ -68,7 +69,7 @@ def load_pipeline(path: Path | None) -> Pipeline:
     return Pipeline(
         raw=raw,
         discovery=DiscoverySettings(
-            max_file_bytes=file.discovery.max_file_bytes,
+            caps=SizeCaps(file.discovery.max_file_bytes, file.discovery.max_document_bytes),
             honour_gitignore=file.discovery.honour_gitignore,
             ignore=file.discovery.ignore,
         ),

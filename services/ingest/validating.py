@@ -51,7 +51,7 @@ def validate(
         for one in entries:
             if one.path in ready or not wanted(one.path):
                 continue
-            body = read(root, one.path, max_bytes=pipeline.discovery.max_file_bytes)
+            body = read(root, one.path, max_bytes=pipeline.discovery.caps.of(one.path))
             if isinstance(body, Skipped):
                 ready[one.path] = body
             else:

@@ -27,7 +27,7 @@ from services.core.errors import Conflict, DataLoss, InvalidArgument, NotFound, 
 from services.ingest.archives.members import Kind, Member, Refused, members_of
 from services.ingest.archives.names import Layout, Names, exclusion, printable, split
 from services.ingest.dependencies.findings import shown
-from services.ingest.discovery import DEFAULT_MAX_FILE_BYTES
+from services.ingest.discovery import SizeCaps
 from services.ingest.keys import MAX_PATH_BYTES, fitted
 from services.ingest.skips import Skipped, SkipReason
 
@@ -64,7 +64,7 @@ _NOT_WRITTEN = {
 class ArchiveLimits:
     """What unpacking may cost. What is beyond the first three is skipped; beyond the last the archive is refused."""
 
-    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    caps: SizeCaps = SizeCaps()  # noqa: RUF009  (frozen)
     max_total_bytes: int = 512 << 20  # written
     max_members: int = 50_000
     max_skipped: int = 10_000  # kept with their names; what is more is only counted
@@ -310,8 +310,8 @@ class _Unpacking:
             return why
         if member.kind in _NOT_WRITTEN:
             return _NOT_WRITTEN[member.kind]
-        if member.size_bytes > self.limits.max_file_bytes:
-            detail = f"{member.size_bytes:,} bytes, the cap is {self.limits.max_file_bytes:,}"
+        if member.size_bytes > (cap := self.limits.caps.of("/".join(names))):
+            detail = f"{member.size_bytes:,} bytes, the cap is {cap:,}"
             return SkipReason.TOO_LARGE, detail
         if self.size_bytes + member.size_bytes > self.limits.max_total_bytes:
             self.beyond = f"files of more than {self.limits.max_total_bytes:,} bytes together"

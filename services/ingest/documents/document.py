@@ -9,7 +9,14 @@ from services.ingest.sniffing import TextFile, converted, split_lines
 
 
 class Unreadable(Exception):
-    """A reader's word for a document that it can't take: damaged, encrypted, or of a version that it doesn't know."""
+    """A reader's word for a document that it can't take: damaged, encrypted, or of a version that it doesn't know.
+
+    ``known`` are lines that tell what is known of it all the same: its title, the number of its pages.
+    """
+
+    def __init__(self, reason: str, *known: str) -> None:
+        super().__init__(reason)
+        self.known = known
 
 
 @dataclass(frozen=True, slots=True)

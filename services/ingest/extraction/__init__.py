@@ -11,6 +11,7 @@ from services.ingest.chunks import Budget, Extraction, Note, TokenCounter
 from services.ingest.documents import Document
 from services.ingest.extraction.languages import CODE_LANGUAGES, language_of
 from services.ingest.extraction.text import extract_text
+from services.ingest.extraction.transcripts import labelled, transcript_label
 from services.ingest.file_settings import ChunkBy
 
 __all__ = ["EXTRACTION_VERSION", "extract", "extract_document", "language_of"]
@@ -41,7 +42,7 @@ def extract(
 
     Raises ``InvalidArgument`` if the budget leaves no room for text.
     """
-    budget = Budget(count_tokens, budget_tokens)
+    label, budget = transcript_label(path, Budget(count_tokens, budget_tokens))
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     language = language_of(path, text)
@@ -49,13 +50,14 @@ def extract(
     try:
         found = _extract(path, text, language, module, budget, chunk_by)
         if isinstance(found, Extraction):
-            return found
+            return labelled(found, label)
         if found is not None:
             notes.append(found)
     except Exception as error:  # whatever the parsers do, the file stays findable as text
         notes.append(Note("extractor_failed", f"{type(error).__name__}: {error}"[:400]))
     module = module if language == "python" else ""
-    return extract_text(path, text, language=language, module=module, budget=budget, notes=notes)
+    extraction = extract_text(path, text, language=language, module=module, budget=budget, notes=notes)
+    return labelled(extraction, label)
 
 
 def _extract(

@@ -76,7 +76,8 @@ class Checkouts:
             mirror=str(mirror),
             into=str(into),
             configuration=str(self._settings.configuration or ""),
-            max_file_bytes=limits.max_file_bytes,
+            max_file_bytes=limits.caps.file_bytes,
+            max_document_bytes=limits.caps.document_bytes,
             max_total_bytes=limits.max_total_bytes,
             max_files=limits.max_files,
         )

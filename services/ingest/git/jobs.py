@@ -26,6 +26,7 @@ class Job:
     into: str
     configuration: str
     max_file_bytes: int
+    max_document_bytes: int
     max_total_bytes: int
     max_files: int
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final, cast
 
 from services.ingest.archives.names import Names, exclusion, printable
 from services.ingest.archives.unpacking import FolderSink, name_obstacle
+from services.ingest.discovery import SizeCaps
 from services.ingest.git.program import Git, GitFailed
 from services.ingest.skips import Skipped, SkipReason
 
@@ -27,7 +28,7 @@ _LFS_MAX_BYTES = 1024
 class Limits:
     """What the files of a commit may come to. A file over the first is skipped; beyond the others the rest is."""
 
-    max_file_bytes: int
+    caps: SizeCaps
     max_total_bytes: int
     max_files: int
 
@@ -86,8 +87,8 @@ class TreeExport:
             return SkipReason.LINK, "a link; links of repositories are not made"
         if why := name_obstacle(entry.names):
             return why
-        if entry.size_bytes > limits.max_file_bytes:
-            return SkipReason.TOO_LARGE, f"{entry.size_bytes:,} bytes, the cap is {limits.max_file_bytes:,}"
+        if entry.size_bytes > (cap := limits.caps.of("/".join(entry.names))):
+            return SkipReason.TOO_LARGE, f"{entry.size_bytes:,} bytes, the cap is {cap:,}"
         if self.size_bytes + entry.size_bytes > limits.max_total_bytes:
             return SkipReason.TOO_LARGE, f"all files together are capped at {limits.max_total_bytes:,} bytes"
         return None

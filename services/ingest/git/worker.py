@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from services.core.errors import NotFound, UndercroftError
+from services.ingest.discovery import SizeCaps
 from services.ingest.git.jobs import Answer, CheckedOut, Failure, Job, decode_job, encode_answer
 from services.ingest.git.locations import LocationKind
 from services.ingest.git.program import Git, GitFailed, explained
@@ -43,7 +44,11 @@ def check_out(job: Job) -> CheckedOut:
                 commit = _fetched(git, job, commit)
         if commit == job.known_commit and not job.renew:
             return CheckedOut(commit, is_known=True, warnings=tuple(warnings))
-        export = TreeExport(git, Path(job.into), Limits(job.max_file_bytes, job.max_total_bytes, job.max_files))
+        export = TreeExport(
+            git,
+            Path(job.into),
+            Limits(SizeCaps(job.max_file_bytes, job.max_document_bytes), job.max_total_bytes, job.max_files),
+        )
         export.write(commit)
         return CheckedOut(commit, False, export.files, tuple(export.skipped), tuple(warnings))
 

@@ -27,6 +27,7 @@ from services.core.errors import (
 from services.ingest.archives import unpacking
 from services.ingest.archives.unpacking import MTIME_NS, ArchiveLimits, Unpacked, sha256_of
 from services.ingest.dependencies.archives import distribution_archive
+from services.ingest.discovery import SizeCaps
 from services.ingest.keys import MAX_PATH_BYTES, fitted
 from services.ingest.skips import Skipped, SkipReason
 
@@ -262,7 +263,7 @@ def test_what_is_beyond_a_cap_is_skipped_and_the_rest_is_not(tmp_path: Path, suf
     archive = (tarred if suffix == ".tar.gz" else zipped)(tmp_path / f"a-1.0{suffix}", members)
     prefix = "" if suffix == ".tar.gz" else "a/"
 
-    unpacked = unpack(archive, tmp_path / "sizes", ArchiveLimits(max_file_bytes=100, max_total_bytes=100))
+    unpacked = unpack(archive, tmp_path / "sizes", ArchiveLimits(SizeCaps(100, 100), max_total_bytes=100))
     assert set(contents(tmp_path / "sizes")) == {f"{prefix}1.py", f"{prefix}3.py"}
     assert [skipped.detail for skipped in unpacked.skipped] == [
         "101 bytes, the cap is 100",
@@ -459,7 +460,7 @@ def unpack_in_a_cage(suffix: str, build: Callable[[Path], object]) -> dict[str, 
         archive = cage / f"a-1.0{suffix}"
         build(archive)
         before, into = tree(cage), cage / "into"
-        limits = ArchiveLimits(max_file_bytes=4096, max_total_bytes=8192, max_members=50, max_stream_bytes=MEBI)
+        limits = ArchiveLimits(SizeCaps(4096, 4096), max_total_bytes=8192, max_members=50, max_stream_bytes=MEBI)
         unpacked, refusal = None, ""
         try:
             unpacked = unpack(archive, into, limits)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.core.errors import InvalidArgument, NotFound, PermissionDenied
-from services.ingest.discovery import Body, DiscoverySettings, Found, discover, read
+from services.ingest.discovery import Body, DiscoverySettings, Found, SizeCaps, discover, read
 from services.ingest.exclusions import is_secret_name
 from services.ingest.skips import Skipped, SkipReason
 
@@ -191,7 +191,7 @@ def test_a_name_that_is_no_utf8_is_skipped_in_printable_form(tmp_path: Path) -> 
 def test_the_size_cap_is_said_not_silent(tmp_path: Path) -> None:
     write(tmp_path, "big.py", text="x" * 101)
     write(tmp_path, "fits.py", text="x" * 100)
-    assert look(tmp_path, DiscoverySettings(max_file_bytes=100)) == (["fits.py"], {"big.py": "too_large"})
+    assert look(tmp_path, DiscoverySettings(SizeCaps(100))) == (["fits.py"], {"big.py": "too_large"})
 
 
 def test_the_products_own_data_is_never_entered(tmp_path: Path) -> None:
