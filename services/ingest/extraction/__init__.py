@@ -21,7 +21,7 @@ CONFIG_LANGUAGES = frozenset({"toml", "yaml", "json", "ini"})
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 # Raise when the same file gives other chunks, symbols or references; the next run then extracts everything anew.
-EXTRACTION_VERSION = 3
+EXTRACTION_VERSION = 4
 
 
 def extract(
