@@ -70,7 +70,7 @@ _JAVASCRIPT_STEMS = frozenset({"index"})
 _GRAMMARS = {
     "javascript": Grammar(
         "tree_sitter_javascript",
-        ("javascript",),
+        ("javascript", "ecmascript", "jsx"),
         Names.PATH,
         selves=_THIS,
         silent_stems=_JAVASCRIPT_STEMS,
@@ -78,7 +78,7 @@ _GRAMMARS = {
     ),
     "typescript": Grammar(
         "tree_sitter_typescript",
-        ("typescript",),
+        ("typescript", "ecmascript"),
         Names.PATH,
         function="language_typescript",
         selves=_THIS,
@@ -87,7 +87,7 @@ _GRAMMARS = {
     ),
     "tsx": Grammar(
         "tree_sitter_typescript",
-        ("typescript", "jsx"),
+        ("typescript", "ecmascript", "jsx"),
         Names.PATH,
         function="language_tsx",
         selves=_THIS,
