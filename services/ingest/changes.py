@@ -108,7 +108,7 @@ def compare(
     *,
     trusting: bool = False,
 ) -> Changes:
-    """Compare a source with its live files by names, sizes and times; no body is read.
+    """Compare a source with its live files by names, sizes and times; no body is read but those of manifests.
 
     Files that ``must_read`` asks for are listed to be read although nothing else does. When ``trusting``, a time that
     can't be trusted is all the same: for those who will not read, and have seen no change.
