@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import grpc
@@ -413,3 +415,29 @@ def test_a_mounted_checkout_says_what_it_lacks(appliance: Appliance, repository:
         "vendor/other/": "submodule",
     }
     assert not appliance.index("incomplete").published
+
+
+def test_a_server_cannot_send_git_elsewhere(appliance: Appliance) -> None:
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere{self.path}")  # type: ignore[attr-defined]
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        appliance.create_project("redirected", [])
+        add(appliance, "redirected", f"http://127.0.0.1:{server.server_port}/x.git")
+        with pytest.raises(AssertionError, match="302"):
+            appliance.index("redirected")
+        server.shutdown()
+        thread.join()
+    assert asked
+    assert not any(path.startswith("/elsewhere") for path in asked)

@@ -46,6 +46,8 @@ class Git:
         settings = scratch / "gitconfig"
         lines = ["[core]", "\thooksPath = /dev/null", '[protocol "ext"]', "\tallow = never", "[safe]"]
         lines += [f"\tdirectory = {_quoted(folder)}" for folder in trusted]
+        # A redirection may lead to a host that was not configured; alternates of a server are not followed then either.
+        lines += ["[http]", "\tfollowRedirects = false"]
         if configuration:
             lines += ["[include]", f"\tpath = {_quoted(configuration)}"]
         settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -125,7 +127,7 @@ def explained(error: GitFailed, what: str) -> Exception:
         )
     return InvalidArgument(
         f"git can't read {what}: {error.cause}",
-        remedy="Check the repository with `git fsck`, and the service's git credentials.",
+        remedy="Check the URL (redirections are not followed), the repository with `git fsck`, and the credentials.",
         reason="GIT_FAILED",
     )
 
