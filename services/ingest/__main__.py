@@ -96,6 +96,11 @@ async def main() -> None:
                     max_total_bytes=settings.upload_max_unpacked_bytes,
                     max_files=_MAX_COMMIT_FILES,
                 ),
+                own=tuple(
+                    folder.resolve()
+                    for folder in (settings.data_dir, settings.local_dir, settings.sidecar_dir)
+                    if folder is not None
+                ),
             )
         )
         uploads = Uploads(

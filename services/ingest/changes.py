@@ -126,7 +126,6 @@ def compare(
     changes.found = {entry.path: (entry.size_bytes, entry.mtime_ns) for entry in found}
     changes.seen = set(changes.found)
     changes.manifests = Manifests.of(root, changes.seen)
-    changes.skipped += changes.manifests.problems
     git = GitIndex(root)
     for entry in found:
         hint, known = hints.get(entry.path), live.get(entry.path)
@@ -153,6 +152,8 @@ def compare(
     changes.kept = _unreached(gone, changes.skipped)
     changes.deleted = sorted(gone - changes.kept)
     changes.unchanged += len(changes.kept)
+    # Not among what is gone: as a text the file is indexed all the same.
+    changes.skipped += changes.manifests.problems
     return changes
 
 

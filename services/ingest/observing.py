@@ -56,7 +56,8 @@ class Observer:
                 elif source.kind == GIT:
                     # What a server has is not asked here: runs do that.
                     seen.unchanged += len(files)
-                    reasons += [] if source.indexed else [f"{source.name} was not indexed yet"]
+                    if source.indexed is None or source.indexed.size_bytes < 0:
+                        reasons.append(f"{source.name} was not indexed as it is named now")
                 else:
                     reasons += await asyncio.to_thread(self._compare_folder, source, files, hinted, seen)
             except (NotFound, InvalidArgument, PermissionDenied) as error:

@@ -7,6 +7,7 @@ commit of a repository.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from services.ingest.dependencies.archives import distribution_archive
 from services.ingest.git.checkouts import Checkouts
 from services.ingest.projects import ARCHIVE, FOLDER, GIT, Indexed, Source
 from services.ingest.skips import Skipped
+
+_VERSION = re.compile(r"[-_.]?v?\d[\w.+-]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Opener:
 
     def _upload(self, source: Source, upload: Archive, how: Opening) -> Opened:
         now = Indexed(bytes.fromhex(source.location))
-        if source.indexed == now and not how.renew:
+        if source.indexed is not None and source.indexed.digest == now.digest and not how.renew:
             return Opened(None, now)
         root = _emptied(source, how)
         skipped = unpack(upload, root, self._uploads).skipped
@@ -114,7 +117,10 @@ def _without_top(root: Path, skipped: Sequence[Skipped], now: Indexed) -> Opened
         return Opened(root, now, skipped)
     top = f"{children[0].name}/"
     inner = [replace(one, path=one.path.removeprefix(top)) for one in skipped if one.path != top]
-    return Opened(children[0], now, inner)
+    # A package at the top is not named by a version, which the next archive has another of.
+    named = root.parent / "top" / (_VERSION.sub("", children[0].name) or root.name)
+    named.parent.mkdir()
+    return Opened(children[0].rename(named), now, inner)
 
 
 def _emptied(source: Source, how: Opening) -> Path:

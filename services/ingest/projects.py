@@ -57,7 +57,7 @@ class Indexed:
     """
 
     digest: bytes
-    size_bytes: int = 0
+    size_bytes: int = 0  # -1: the source was pointed elsewhere since
     mtime_ns: int = 0
 
 

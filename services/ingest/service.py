@@ -202,7 +202,7 @@ class IngestService:
     async def _hold_origin(connection: Connection, owner: Project, origin: Origin) -> None:
         """Make sure that an upload is there, and stays until a source names it."""
         if origin.kind == ARCHIVE:
-            await uploads.get(connection, owner.id, bytes.fromhex(origin.location), lock=True)
+            await uploads.hold(connection, owner.id, bytes.fromhex(origin.location))
 
     async def file_names(self, project: str, visible: Visible) -> dict[str, str]:
         """Return the file names of a project's uploads by the locations of the sources that have them."""

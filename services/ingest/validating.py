@@ -65,8 +65,10 @@ def validate(
                 if not wanted(one.path):
                     continue
                 while one.path not in ready and one.path not in extracted:
-                    outcome = next(drawn)
-                    extracted[outcome.path] = outcome
+                    # Drawing may also find that this one can't be read.
+                    outcome = next(drawn, None)
+                    if outcome is not None:
+                        extracted[outcome.path] = outcome
                 yield ready.pop(one.path) if one.path in ready else extracted.pop(one.path)
 
     return outcomes(), manifests

@@ -31,7 +31,7 @@ _CONDITIONS = {
     "kinds": "{0}.kind = ANY(%(kinds)s)",
     "metadata": f"""EXISTS (
         SELECT FROM files m WHERE m.project_id = %(project)s AND m.source_id = {{0}}.source_id AND m.path = {{0}}.path
-          AND {_LIVES.format("m")} AND (
+          AND m.metadata <> '{{{{}}}}' AND {_LIVES.format("m")} AND (
               SELECT bool_and(m.metadata ? k.key AND (k.is_any OR m.metadata -> k.key ?| k.listed))
               FROM jsonb_to_recordset(%(metadata)s::jsonb) AS k (key text, is_any boolean, listed text[])
           )

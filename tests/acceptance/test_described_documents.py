@@ -101,3 +101,5 @@ def test_what_folders_and_files_say_is_filtered_by_and_followed(appliance: Appli
     )
     assert [(one.path, one.reason) for one in listed.skipped_files] == [("api/.undercroft.yaml", "manifest_invalid")]
     assert appliance.status(PROJECT).snapshot.stale is False
+    assert not appliance.index(PROJECT).published
+    assert not appliance.index(PROJECT).published

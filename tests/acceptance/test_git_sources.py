@@ -366,6 +366,7 @@ def test_a_service_that_is_killed_leaves_no_git_behind(appliance: Appliance) -> 
         appliance.kill("ingest")
         until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in left))
         appliance.wait_ready("ingest")
+        appliance.wait_serving("ingest")
         until(lambda: _git_processes(appliance))
         appliance.client.operations.CancelOperation(operations_pb2.CancelOperationRequest(name=operation))
         appliance.client.operations.WaitOperation(operations_pb2.WaitOperationRequest(name=operation), timeout=20)
@@ -441,3 +442,77 @@ def test_a_server_cannot_send_git_elsewhere(appliance: Appliance) -> None:
         thread.join()
     assert asked
     assert not any(path.startswith("/elsewhere") for path in asked)
+
+
+def plant(repository: Repository, names: list[bytes]) -> None:
+    """Commit a tree with entries that no git would make of a folder."""
+
+    def stored(kind: str, data: bytes) -> bytes:
+        command = ["git", "-C", str(repository.folder), "hash-object", "-t", kind, "-w", "--stdin", "--literally"]
+        done = subprocess.run(command, input=data, env=_ENVIRONMENT, capture_output=True, check=True)
+        return bytes.fromhex(done.stdout.decode().strip())
+
+    blob = stored("blob", b"# Evil\n\nPlanted.\n")
+    inner = stored("tree", b"100644 evil.md\0" + blob)
+    entries = [(b"40000 " if name == b".." else b"100644 ") + name for name in names]
+    tree = b"".join(entry + b"\0" + (inner if entry.endswith(b" ..") else blob) for entry in sorted(entries))
+    root = stored("tree", tree).hex()
+    commit = git(repository.folder, "commit-tree", root, "-m", "planted")
+    git(repository.folder, "update-ref", "refs/heads/main", commit)
+
+
+def test_a_commit_writes_nothing_outside(appliance: Appliance, repository: Repository, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.md"
+    plant(repository, [b"..", b"fine.md", os.fsencode(str(outside))])
+    appliance.create_project("planted", [])
+    add(appliance, "planted", repository.folder)
+    appliance.index("planted")
+    assert set(texts(appliance, "planted")) == {"fine.md"}
+    assert {reason for path, reason in skipped(appliance, "planted").items() if path != ".git/"} == {"excluded"}
+    assert not outside.exists()
+    assert not list((appliance.home / "local").rglob("evil.md"))
+    appliance.create_project("planted-bundle", [])
+    add(appliance, "planted-bundle", bundled(repository, "main"))
+    appliance.index("planted-bundle")
+    assert set(texts(appliance, "planted-bundle")) == {"fine.md"}
+    assert not outside.exists()
+
+
+def test_a_fetch_that_was_killed_leaves_no_lock(appliance: Appliance, repository: Repository, daemon: str) -> None:
+    appliance.create_project("locked", [])
+    source = add(appliance, "locked", daemon)
+    appliance.index("locked")
+    assert source.name
+    mirrors = [path.parent for path in (appliance.home / "local" / "git").glob("*/HEAD")]
+    assert mirrors
+    for mirror in mirrors:
+        (mirror / "shallow.lock").touch()
+        (mirror / "objects" / "pack").mkdir(exist_ok=True)
+        (mirror / "objects" / "pack" / "tmp_pack_left").touch()
+    repository.commit({"README.md": "# Shop\n\nSells kayaks.\n"})
+    git(repository.folder, "push", "--quiet", "--force", str(repository.folder.parent / "shop.git"), "main")
+    assert appliance.index("locked").files.changed == 1
+
+
+def test_another_branch_is_stale_until_it_is_indexed(appliance: Appliance, repository: Repository) -> None:
+    git(repository.folder, "branch", "other")
+    appliance.create_project("pointed", [])
+    add(appliance, "pointed", repository.folder, "main")
+    appliance.index("pointed")
+    point(appliance, "pointed", repository.folder, "other")
+    request = index_service_pb2.ObserveProjectRequest(project="projects/pointed")
+    assert appliance.client.index.ObserveProject(request).snapshot.stale
+    # It is the same commit: nothing is read, and the project is fresh.
+    report = appliance.index("pointed")
+    assert (report.published, report.files.read) == (False, 0)
+    assert not appliance.client.index.ObserveProject(request).snapshot.stale
+
+
+def test_the_appliances_own_state_is_no_repository(appliance: Appliance, repository: Repository, daemon: str) -> None:
+    appliance.create_project("own-state", [])
+    add(appliance, "own-state", daemon)
+    appliance.index("own-state")
+    mirror = next((appliance.home / "local" / "git").glob("*/HEAD")).parent
+    with pytest.raises(grpc.RpcError) as refused:
+        add(appliance, "own-state", mirror, source="other")
+    assert "own data directory" in explain(refused.value).message

@@ -127,7 +127,7 @@ def test_another_archive_renews_what_differs(appliance: Appliance) -> None:
     appliance.create_project("resent", [])
     add(appliance, "resent", "shop", send(appliance, "resent", tar(FILES)))
     appliance.index("resent")
-    changed = {**FILES, "README.md": "# Shop\n\nSells raincoats.\n", "NEWS.md": "# News\n\nRaincoats.\n"}
+    changed = {**FILES, "README.md": "# Shop\n\nSells parasols.\n", "NEWS.md": "# News\n\nParasols.\n"}
     del changed["shop/cart.py"]
     source = replace(appliance, "resent", "shop", send(appliance, "resent", tar(changed)))
     assert source.archive.upload.startswith("projects/resent/uploads/")

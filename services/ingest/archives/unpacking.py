@@ -7,6 +7,7 @@ refused as a whole: no tool that packs a folder writes such names.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -15,7 +16,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -219,6 +220,9 @@ class FolderSink:
             os.close(descriptor)
 
     def _create(self, path: str) -> int:
+        if not is_inside(path.split("/")):
+            # Whoever asks has checked this; what is beneath must not depend on it.
+            raise OSError(errno.EINVAL, "not a path below the folder")
         folder = path.rpartition("/")[0]
         if folder not in self._made:
             (self._root / folder).mkdir(parents=True, exist_ok=True)
@@ -242,8 +246,15 @@ class FolderSink:
             raise _unwritable(self._root, error) from error
 
 
+def is_inside(names: Sequence[str]) -> bool:
+    """Tell whether names are folders and a file below the root, read in whatever way."""
+    return bool(names) and not any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names)
+
+
 def name_obstacle(names: Names) -> tuple[SkipReason, str] | None:
     """Say why a file of this name can't be stored, or None."""
+    if not is_inside(names):
+        return SkipReason.EXCLUDED, "the name leads out of the source"
     path = "/".join(names)
     if printable(names) != path:
         return SkipReason.NAME_NOT_UTF8, "the name is not valid UTF-8"

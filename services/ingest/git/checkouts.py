@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.core import errors
-from services.core.errors import NotReady, Unavailable, UndercroftError
+from services.core.errors import InvalidArgument, NotReady, Unavailable, UndercroftError
 from services.ingest.git.jobs import CheckedOut, Failure, Job, decode_answer, encode_job
 from services.ingest.git.locations import Location, LocationKind, locate
 from services.ingest.git.tree import Limits
@@ -36,6 +36,8 @@ class GitSettings:
     configuration: Path | None
     timeout_s: float
     limits: Limits
+    # Folders of the appliance's own state, resolved: what others have fetched is there.
+    own: tuple[Path, ...]
 
 
 class Checkouts:
@@ -45,8 +47,14 @@ class Checkouts:
         self._settings = settings
 
     def locate(self, url: str) -> Location:
-        """Tell what a URL or path is; raises as ``locations.locate``."""
-        return locate(url, self._settings.hosts)
+        """Tell what a URL or path is; raises as ``locations.locate``, and for what is the appliance's own."""
+        location = locate(url, self._settings.hosts)
+        path = Path(location.url)
+        if location.kind is not LocationKind.URL and any(path.is_relative_to(own) for own in self._settings.own):
+            raise InvalidArgument(
+                f"{url!r} lies in the appliance's own data directory.", remedy="Name a repository of yours."
+            )
+        return location
 
     async def check_out(
         self,

@@ -48,6 +48,8 @@ class Git:
         lines += [f"\tdirectory = {_quoted(folder)}" for folder in trusted]
         # A redirection may lead to a host that was not configured; alternates of a server are not followed then either.
         lines += ["[http]", "\tfollowRedirects = false"]
+        # A maintenance in the background would outlive the run.
+        lines += ["[gc]", "\tauto = 0", "\tautoDetach = false"]
         if configuration:
             lines += ["[include]", f"\tpath = {_quoted(configuration)}"]
         settings.write_text("\n".join(lines) + "\n", encoding="utf-8")

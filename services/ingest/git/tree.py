@@ -56,7 +56,7 @@ class TreeExport:
         """Write the files; GitFailed when the repository does not have all of them."""
         wanted: list[_Entry] = []
         for entry in self._entries(commit):
-            skipped = exclusion(entry.names) or self._obstacle(entry)
+            skipped = self._obstacle(entry) or exclusion(entry.names)
             if skipped is None:
                 wanted.append(entry)
                 self.size_bytes += entry.size_bytes

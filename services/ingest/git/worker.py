@@ -126,7 +126,14 @@ def _fetched(git: Git, job: Job, commit: str) -> str:
     raise failure
 
 
+def _mend_mirror(mirror: Path) -> None:
+    """Remove what a killed fetch has left: a mirror has one writer, so that no lock in it is anybody's."""
+    for path in (*mirror.rglob("*.lock"), *mirror.glob("objects/pack/tmp_*")):
+        path.unlink(missing_ok=True)
+
+
 def _ensure_mirror(git: Git) -> None:
+    _mend_mirror(git.directory)
     if not (git.directory / "HEAD").exists():
         git.directory.mkdir(parents=True, exist_ok=True)
         git.read("init", "--quiet", "--bare", "--template=")

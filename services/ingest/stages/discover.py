@@ -44,7 +44,6 @@ class DiscoverStage:
             live = await hints.live_files(connection, source.id)
             known = await hints.read_hints(connection, source.id)
             skipped_before = await projects.skipped_of(connection, source.id)
-            upload = await self._run.shop.uploads.find(connection, source)
         root, indexed = source.root, source.indexed
         try:
             how = Opening(
@@ -53,6 +52,8 @@ class DiscoverStage:
                 verify=scope.options.verify,
                 on_wait=self._run.progress,
             )
+            async with self._run.shop.database.transaction() as connection:
+                upload = await self._run.shop.uploads.find(connection, source)
             opened = await self._run.shop.opener.open(source, upload, how)
             self._run.report.warnings += opened.warnings
             indexed = opened.indexed

@@ -140,7 +140,9 @@ async def point_source(connection: Connection, source_id: int, origin: Origin) -
     """Give a source another origin of its kind."""
     try:
         await connection.execute(
-            "UPDATE sources SET origin_location = %s, origin_revision = %s WHERE id = %s AND origin_kind = %s",
+            # What is indexed is not of this origin until a run has looked: a size of -1 is nobody's.
+            "UPDATE sources SET origin_location = %s, origin_revision = %s, indexed_size_bytes = -1"
+            " WHERE id = %s AND origin_kind = %s",
             (origin.location, origin.revision, source_id, origin.kind),
         )
     except psycopg.errors.UniqueViolation as error:

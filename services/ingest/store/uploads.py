@@ -29,12 +29,20 @@ async def put(connection: Connection, project_id: int, upload: Upload) -> None:
     )
 
 
-async def get(connection: Connection, project_id: int, sha256: bytes, *, lock: bool = False) -> Upload:
-    """Return an upload; with ``lock`` it stays for the rest of the transaction."""
+async def hold(connection: Connection, project_id: int, sha256: bytes) -> Upload:
+    """Return an upload that stays, as one just sent, until the transaction has named it or well beyond.
+
+    An update, not a lock: who forgets unused ones at the same time then looks at the row again.
+    """
+    await connection.execute(
+        "UPDATE uploads SET sent_at = now() WHERE project_id = %s AND sha256 = %s", (project_id, sha256)
+    )
+    return await get(connection, project_id, sha256)
+
+
+async def get(connection: Connection, project_id: int, sha256: bytes) -> Upload:
     cursor = await connection.execute(
-        "SELECT sha256, file_name, size_bytes FROM uploads WHERE project_id = %s AND sha256 = %s"
-        + (" FOR KEY SHARE" if lock else ""),
-        (project_id, sha256),
+        "SELECT sha256, file_name, size_bytes FROM uploads WHERE project_id = %s AND sha256 = %s", (project_id, sha256)
     )
     row = await cursor.fetchone()
     if row is None:
