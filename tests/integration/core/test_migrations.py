@@ -99,7 +99,7 @@ async def test_a_database_of_the_previous_release_is_migrated_with_what_it_holds
     finally:
         await database.close()
     assert (project.generation, project.tiers, project.index_dependencies) == (1, (), False)
-    assert (source.indexed_tier, source.managed, source.archive) == (Tier.FULL, False, None)
+    assert (source.indexed_tier, source.managed, source.indexed, source.revision) == (Tier.FULL, False, None, "")
     assert known == {"a.py": Hint(1, 2, b"hash")}
     assert vectors == [{"id": 1, "fingerprint": b"f"}]
 
