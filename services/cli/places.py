@@ -33,15 +33,19 @@ class Place:
     kind: PlaceKind
     address: str
     source_id: str
-    revision: str = ""
+    # None: that which the source has, or the default branch of a new one.
+    revision: str | None = None
+    # Whether the id was given, and not made of the address.
+    is_named: bool = False
 
     def is_of(self, source: project_pb2.Source) -> bool:
         """Tell whether a source has this place, whatever was sent or is checked out of it."""
         if self.kind is PlaceKind.FOLDER:
             return source.folder.path == self.address
+        has_id = source.name.rpartition("/")[2] == self.source_id
         if self.kind is PlaceKind.GIT:
-            return source.git.url == self.address and source.name.rpartition("/")[2] == self.source_id
-        return source.HasField("archive") and source.name.rpartition("/")[2] == self.source_id
+            return source.git.url == self.address and (has_id or not self.is_named)
+        return source.HasField("archive") and has_id
 
 
 def places_of(named: Sequence[str], revision: str | None, source_id: str) -> list[Place]:
@@ -75,7 +79,7 @@ def ensure_sources(client: Client, project: str, places: Sequence[Place], listed
         there = next((source for source in listed if place.is_of(source)), None)
         if there is not None and place.kind is PlaceKind.FOLDER:
             continue
-        if there is not None and place.kind is PlaceKind.GIT and there.git.revision == place.revision:
+        if there is not None and place.kind is PlaceKind.GIT and place.revision in (None, there.git.revision):
             continue
         source = _source(client, project, place)
         if there is not None:
@@ -91,20 +95,22 @@ def ensure_sources(client: Client, project: str, places: Sequence[Place], listed
 
 def _place(named: str, revision: str | None, source_id: str) -> Place:
     if _URL.match(named):
-        return Place(PlaceKind.GIT, named, source_id or _slug(named.rstrip("/").rpartition("/")[2]), revision or "")
+        slug = _slug(named.rstrip("/").rpartition("/")[2])
+        return Place(PlaceKind.GIT, named, source_id or slug, revision, bool(source_id))
     path = Path(named)
     if not path.exists():
         raise InvalidArgument(f"{named} does not exist.", remedy="Check the path.")
     path = path.resolve()
+    is_named = bool(source_id)
     source_id = source_id or _slug(path.name)
     if path.is_dir():
         is_bare = (path / "HEAD").is_file() and (path / "objects").is_dir() and not (path / ".git").exists()
         if is_bare or (revision is not None and (path / ".git").exists()):
-            return Place(PlaceKind.GIT, str(path), source_id, revision or "")
+            return Place(PlaceKind.GIT, str(path), source_id, revision, is_named)
         return Place(PlaceKind.FOLDER, str(path), source_id)
     with path.open("rb") as file:
         if file.read(len(_BUNDLE_MARKS[0])) in _BUNDLE_MARKS:
-            return Place(PlaceKind.GIT, str(path), source_id, revision or "")
+            return Place(PlaceKind.GIT, str(path), source_id, revision, is_named)
     return Place(PlaceKind.ARCHIVE, str(path), source_id)
 
 
@@ -112,7 +118,7 @@ def _source(client: Client, project: str, place: Place) -> project_pb2.Source:
     if place.kind is PlaceKind.FOLDER:
         return project_pb2.Source(folder=project_pb2.FolderOrigin(path=place.address))
     if place.kind is PlaceKind.GIT:
-        return project_pb2.Source(git=project_pb2.GitOrigin(url=place.address, revision=place.revision))
+        return project_pb2.Source(git=project_pb2.GitOrigin(url=place.address, revision=place.revision or ""))
     sent = client.index.UploadArchive(_parts(project, Path(place.address)))
     return project_pb2.Source(archive=project_pb2.ArchiveOrigin(upload=sent.upload))
 

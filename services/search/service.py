@@ -24,6 +24,7 @@ from services.search.steps.base import Query, dotted, identifiers_in
 STALE_OK, WAIT, REQUIRE_FRESH = "stale_ok", "wait", "require_fresh"
 
 MAX_QUERY_CHARS = 8192
+_MOST_FACET_VALUES = 1000
 _CHARS_PER_TOKEN = 4
 _PUNCTUATION = ".,;:!?()[]{}<>\"'`"
 _MAX_READ_BYTES = 1024 * 1024
@@ -246,12 +247,15 @@ class SearchService:
     async def list_facets(
         self, projects: Sequence[str], visible: Visible, restriction: Filter, limit: int
     ) -> tuple[list[Scope], dict[str, list[tuple[str, int]]]]:
-        """Count files by metadata: per key its values with the most files, ``limit`` at the most."""
+        """Count files by metadata: per key its values with the most files, ``limit`` at the most.
+
+        Over several projects, values beyond the thousandth of a project do not count.
+        """
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         async with self._database.snapshot() as connection:
             scopes = await resolve(connection, projects, visible)
             for scope in scopes:
-                for key, value, files in await store.facets(connection, scope, restriction):
+                for key, value, files in await store.facets(connection, scope, restriction, _MOST_FACET_VALUES):
                     counts[key][value] += files
         ordered = {
             key: sorted(values.items(), key=lambda item: (-item[1], item[0].encode()))[:limit]

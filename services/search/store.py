@@ -37,6 +37,8 @@ _CONDITIONS = {
           )
     )""",
 }
+# Keys of facets in an answer.
+MOST_FACETS = 200
 # Of those, what symbols, references and files have too.
 _OF_FILES = ("packages", "path_globs", "languages", "metadata")
 
@@ -368,21 +370,33 @@ s.name = %(last)s AND (s.qualified_name = %(name)s OR right(s.qualified_name, le
 """
 
 
-async def facets(connection: Connection, scope: Scope, restriction: Filter) -> list[tuple[str, str, int]]:
-    """Count the files that pass a filter by (key, value): their metadata, with package and language."""
+async def facets(connection: Connection, scope: Scope, restriction: Filter, limit: int) -> list[tuple[str, str, int]]:
+    """Count the files that pass a filter by (key, value): their metadata, with package and language.
+
+    Of each key, the ``limit`` values of the most files; of the keys, those of the most files, ``MOST_FACETS`` of them.
+    """
     async with connection.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(
             f"""
-            SELECT e.key, v.value, count(*) AS files
-            FROM files f CROSS JOIN LATERAL jsonb_each(
+            WITH counted AS (
+                SELECT e.key, v.value COLLATE "C" AS value, count(*) AS files
+                FROM files f CROSS JOIN LATERAL jsonb_each(
                 f.metadata || jsonb_build_object(
                     'package', jsonb_build_array(f.package), 'language', jsonb_build_array(f.language)
                 )
             ) AS e (key, listed) CROSS JOIN LATERAL jsonb_array_elements_text(e.listed) AS v (value)
             WHERE f.project_id = %(project)s AND {_LIVES.format("f")} {_where(restriction, "f", _OF_FILES)}
-            GROUP BY 1, 2
+                GROUP BY 1, 2
+            ), placed AS (
+                SELECT key, value, files, row_number() OVER (PARTITION BY key ORDER BY files DESC, value) AS place,
+                       sum(files) OVER (PARTITION BY key) AS of_key
+                FROM counted
+            ), keys AS (
+                SELECT key FROM placed WHERE place = 1 ORDER BY of_key DESC, key COLLATE "C" LIMIT {MOST_FACETS}
+            )
+            SELECT key, value, files FROM placed JOIN keys USING (key) WHERE place <= %(most)s
             """,
-            _parameters(scope, restriction),
+            {**_parameters(scope, restriction), "most": limit},
         )
         return [(key, value, files) async for key, value, files in cursor]
 

@@ -18,6 +18,7 @@ from services.ingest.git.program import Git, GitFailed
 from services.ingest.skips import Skipped, SkipReason
 
 _BLOCK_BYTES = 1 << 18
+_MAX_SKIPPED = 10_000
 _LINK, _SUBMODULE = "120000", "160000"
 _LFS_MARK: Final = b"version https://git-lfs.github.com/spec/"
 # A pointer is smaller than this.
@@ -50,18 +51,22 @@ class TreeExport:
         self._limits = limits
         self.files = 0
         self.size_bytes = 0
-        self.skipped: dict[Skipped, None] = {}  # a folder once, whatever lies in it
+        self._skipped: dict[Skipped, None] = {}  # a folder once, whatever lies in it
+        self._unlisted = 0
 
     def write(self, commit: str) -> None:
         """Write the files; GitFailed when the repository does not have all of them."""
         wanted: list[_Entry] = []
         for entry in self._entries(commit):
             skipped = self._obstacle(entry) or exclusion(entry.names)
-            if skipped is None:
+            if skipped is not None:
+                self._skip(skipped)
+            elif len(wanted) == self._limits.max_files:
+                detail = f"more than {self._limits.max_files:,} files: this one is left out"
+                self._skip(Skipped(printable(entry.names), SkipReason.TOO_LARGE, detail))
+            else:
                 wanted.append(entry)
                 self.size_bytes += entry.size_bytes
-            else:
-                self.skipped[skipped] = None
         if wanted:
             self._copy(wanted)
 
@@ -93,18 +98,30 @@ class TreeExport:
             return SkipReason.TOO_LARGE, f"all files together are capped at {limits.max_total_bytes:,} bytes"
         return None
 
+    def _skip(self, skipped: Skipped) -> None:
+        """Keep what is skipped, by name up to a number, and count the rest."""
+        if len(self._skipped) < _MAX_SKIPPED:
+            self._skipped[skipped] = None
+        elif skipped not in self._skipped:
+            self._unlisted += 1
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """What is skipped; one more stands for all that is not kept by name."""
+        if not self._unlisted:
+            return tuple(self._skipped)
+        rest = f"{self._unlisted:,} more entries that are left out"
+        return (*self._skipped, Skipped("…", SkipReason.TOO_LARGE, rest))
+
     def _copy(self, wanted: list[_Entry]) -> None:
         process = self._git.start("cat-file", "--batch")
         assert process.stdin is not None
         stream = cast("BinaryIO", process.stdout)
         try:
-            for entry in wanted[: self._limits.max_files]:
+            for entry in wanted:
                 process.stdin.write(f"{entry.blob}\n".encode())
                 process.stdin.flush()
                 self._take(entry, stream)
-            for entry in wanted[self._limits.max_files :]:
-                detail = f"more than {self._limits.max_files:,} files: this one is left out"
-                self.skipped[Skipped(printable(entry.names), SkipReason.TOO_LARGE, detail)] = None
         except BrokenPipeError as error:
             raise GitFailed("cat-file ended early") from error
         finally:
@@ -119,7 +136,7 @@ class TreeExport:
         blocks = _blocks(stream, first, entry.size_bytes)
         if is_pointer:
             detail = "a pointer of Git LFS; the file itself is not in the repository"
-            self.skipped[Skipped(printable(entry.names), SkipReason.LFS_POINTER, detail)] = None
+            self._skip(Skipped(printable(entry.names), SkipReason.LFS_POINTER, detail))
         else:
             self._write(entry, blocks)
         for _ in blocks:
@@ -132,7 +149,7 @@ class TreeExport:
         except (FileExistsError, NotADirectoryError):
             # Names that differ in a git tree may be one on a file system that folds case.
             detail = "another file has this name here"
-            self.skipped[Skipped(printable(entry.names), SkipReason.EXCLUDED, detail)] = None
+            self._skip(Skipped(printable(entry.names), SkipReason.EXCLUDED, detail))
         else:
             self.files += 1
 

@@ -50,7 +50,7 @@ def check_out(job: Job) -> CheckedOut:
             Limits(SizeCaps(job.max_file_bytes, job.max_document_bytes), job.max_total_bytes, job.max_files),
         )
         export.write(commit)
-        return CheckedOut(commit, False, export.files, tuple(export.skipped), tuple(warnings))
+        return CheckedOut(commit, False, export.files, export.skipped, tuple(warnings))
 
 
 def _git_directory(path: Path) -> Path:

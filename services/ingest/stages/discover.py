@@ -18,6 +18,9 @@ from services.ingest.stages.context import RunContext
 from services.ingest.stages.scope import Scope, SourceState
 from services.ingest.store import hints, projects
 
+# Stands for a source as a whole.
+_ROOT = "./"
+
 
 class DiscoverStage:
     """Compares the sources of a run with what is known of them."""
@@ -45,6 +48,8 @@ class DiscoverStage:
             known = await hints.read_hints(connection, source.id)
             skipped_before = await projects.skipped_of(connection, source.id)
         root, indexed = source.root, source.indexed
+        # What is true of the source as it is indexed; that it could not be read is true of that run alone.
+        before = [Skipped(path, SkipReason(why), told) for path, why, told in skipped_before if path != _ROOT]
         try:
             how = Opening(
                 self._run.scratch,
@@ -58,9 +63,7 @@ class DiscoverStage:
             self._run.report.warnings += opened.warnings
             indexed = opened.indexed
             if opened.root is None:
-                compared = changes.untouched(
-                    live, known, [Skipped(path, SkipReason(reason), detail) for path, reason, detail in skipped_before]
-                )
+                compared = changes.untouched(live, known, before)
             else:
                 root = opened.root
                 discovery = self._run.shop.pipeline.discovery
@@ -85,7 +88,7 @@ class DiscoverStage:
             self._run.report.warnings.append(
                 f"source {source.name} can't be read, what is indexed of it stays: {error.message} {error.remedy}"
             )
-            compared = changes.untouched(live, known, [Skipped("./", SkipReason.UNREADABLE, error.message)])
+            compared = changes.untouched(live, known, [*before, Skipped(_ROOT, SkipReason.UNREADABLE, error.message)])
         return SourceState(source, root, scope.project.tier(source), indexed, live, known, skipped_before, compared)
 
 
