@@ -183,8 +183,8 @@ class Project:
             session.execute(
                 """
                 INSERT INTO files (project_id, source_id, package, path, language, module, content_hash, size_bytes,
-                                   born)
-                SELECT %s, source_id, package, path, '', '', content_hash, 0, %s FROM staged_files
+                                   text_hash, born)
+                SELECT %s, source_id, package, path, '', '', content_hash, 0, content_hash, %s FROM staged_files
                 WHERE run_id = %s AND state = 'present'
                 """,
                 (self.id, generation, run.id),

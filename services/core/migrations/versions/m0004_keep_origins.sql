@@ -30,6 +30,7 @@ ALTER TABLE files ADD COLUMN text_hash bytea;
 UPDATE files SET text_hash = content_hash;
 ALTER TABLE files ALTER COLUMN text_hash SET NOT NULL;
 ALTER TABLE staged_files ADD COLUMN text_hash bytea;
+UPDATE staged_files SET text_hash = content_hash;
 
 -- What a person should know of a file although it is indexed: [{code, detail, line}].
 ALTER TABLE files ADD COLUMN notes jsonb NOT NULL DEFAULT '[]';
