@@ -107,7 +107,7 @@ def test_a_killed_extraction_goes_on_where_it_was(appliance: Appliance, tmp_path
             SELECT (SELECT count(*) FROM contents t JOIN projects p ON p.id = t.project_id AND p.name = 'resumed'
                     WHERE NOT EXISTS (SELECT FROM chunks c WHERE c.content_id = t.id)),
                    (SELECT count(*) FROM file_texts t JOIN projects p ON p.id = t.project_id AND p.name = 'resumed'
-                    WHERE NOT EXISTS (SELECT FROM files f WHERE f.content_hash = t.content_hash)),
+                    WHERE NOT EXISTS (SELECT FROM files f WHERE f.text_hash = t.text_hash)),
                    (SELECT count(*) FROM staged_files)
             """
         ).fetchone()

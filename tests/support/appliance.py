@@ -33,6 +33,8 @@ class Appliance:
     """A running appliance and a client of it."""
 
     home: Path
+    # Settings that it was started with, and keeps when it is started again.
+    settings: Mapping[str, str] = field(default_factory=dict)
     client: Client = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +65,7 @@ class Appliance:
         """Stop the appliance and start it again on its data, with settings of its services."""
         self.client.close()
         undercroft("down", home=self.home)
-        undercroft("up", home=self.home, settings=settings)
+        undercroft("up", home=self.home, settings={**self.settings, **(settings or {})})
         self.client = Client(**self._targets())
 
     def wait_serving(self, service: str, timeout_s: float = 60.0) -> None:
@@ -223,7 +225,7 @@ def running_appliance(home: Path, settings: Mapping[str, str] | None = None) -> 
     """Start an appliance in a new data directory, and stop it at the end."""
     install_model(home)
     undercroft("up", home=home, settings=settings)
-    appliance = Appliance(home)
+    appliance = Appliance(home, settings or {})
     try:
         yield appliance
     finally:
