@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -24,19 +24,31 @@ class Glob:
 
     def matches(self, path: str) -> bool:
         """Tell whether a path, with / between its names, fits as a whole."""
+        folder, _, name = path.rpartition("/")
+        return self.fits(self.below(folder), name)
+
+    def below(self, folder: str) -> frozenset[int]:
+        """Return the segments that may stand for the next name behind a folder, "" for none; empty when none may."""
         states = _with_skipped({0}, self._segments)
-        for name in path.split("/"):
-            following: set[int] = set()
-            for state in states:
-                if state == len(self._segments):
-                    continue
-                segment = self._segments[state]
-                if segment is None:
-                    following.add(state)
-                elif segment.match(name):
-                    following.add(state + 1)
-            states = _with_skipped(following, self._segments)
-        return len(self._segments) in states
+        for name in folder.split("/") if folder else ():
+            states = self._behind(states, name)
+        return frozenset(states)
+
+    def fits(self, states: Collection[int], name: str) -> bool:
+        """Tell whether a name fits at the end, with ``states`` as ``below`` returns them for its folder."""
+        return len(self._segments) in self._behind(states, name)
+
+    def _behind(self, states: Collection[int], name: str) -> set[int]:
+        following: set[int] = set()
+        for state in states:
+            if state == len(self._segments):
+                continue
+            segment = self._segments[state]
+            if segment is None:
+                following.add(state)
+            elif segment.match(name):
+                following.add(state + 1)
+        return _with_skipped(following, self._segments) if following else following
 
 
 def _with_skipped(states: set[int], segments: Sequence[re.Pattern[str] | None]) -> set[int]:

@@ -54,7 +54,8 @@ class FileSettings:
 
 def checked_key(key: object) -> str:
     if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise ValueError(f"{str(key)[:80]!r} is no key: a letter, then letters, digits, '_', '.' and '-', at most 64")
+        shown = repr(key[:80]) if isinstance(key, str) else f"a {type(key).__name__}"
+        raise ValueError(f"{shown} is no key: a letter, then letters, digits, '_', '.' and '-', at most 64")
     return key
 
 
@@ -64,7 +65,8 @@ def checked_value(value: object) -> str:
     if isinstance(value, datetime.date):
         return value.isoformat()
     if not isinstance(value, (str, int, float)):
-        raise ValueError(f"{str(value)[:80]!r} is no text or number")
+        # Not shown: nested aliases of a few lines are gigabytes when they are written out.
+        raise ValueError(f"a {type(value).__name__} is no text or number")
     text = str(value).strip()
     if not text or len(text) > _MAX_VALUE_CHARS or not text.isprintable():
         raise ValueError(f"{text[:80]!r} is no line of 1 to {_MAX_VALUE_CHARS} characters")

@@ -31,10 +31,19 @@ from services.ingest.skips import Skipped, SkipReason
 MANIFEST_NAME = ".undercroft.yaml"
 _MAX_BYTES = 64 * 1024
 _MAX_OVERRIDES = 200
+_MAX_GLOBS = 500
 _MAX_GLOB_CHARS = 500
 _MAX_CAUSE_CHARS = 300
 
-Scalar = Annotated[str | bool | int | float | datetime.date, pydantic.Field(union_mode="left_to_right")]
+# Strict: else the number 1 is true, and 1.0 is 1.
+Scalar = (
+    pydantic.StrictStr
+    | pydantic.StrictBool
+    | pydantic.StrictInt
+    | pydantic.StrictFloat
+    | Annotated[datetime.datetime, pydantic.Strict()]
+    | Annotated[datetime.date, pydantic.Strict()]
+)
 
 
 class _Part(pydantic.BaseModel):
@@ -66,6 +75,20 @@ class _File(_Part):
     version: Literal[1]
     overrides: list[_Override] = pydantic.Field(default_factory=list, max_length=_MAX_OVERRIDES)
 
+    @pydantic.field_validator("version", mode="before")
+    @classmethod
+    def _is_number(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("the number 1")
+        return value
+
+    @pydantic.field_validator("overrides")
+    @classmethod
+    def _are_few(cls, value: list[_Override]) -> list[_Override]:
+        if sum(len(_globs(one)) for one in value) > _MAX_GLOBS:
+            raise ValueError(f"more than {_MAX_GLOBS} globs in one manifest")
+        return value
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -81,6 +104,10 @@ class Rule:
         return ", ".join(glob.text for glob in self.globs) or "all files below it"
 
 
+# A rule, and those of its globs that may fit a file of the folder, with how far they have come.
+_AtFolder = tuple[Rule, list[tuple[Glob, frozenset[int]]]]
+
+
 @dataclass(slots=True)
 class Manifests:
     """The manifests of a source. ``problems`` are those that can't be read: their folders go without."""
@@ -88,6 +115,8 @@ class Manifests:
     problems: list[Skipped] = field(default_factory=list)
     _rules: dict[str, list[Rule]] = field(default_factory=dict)  # by folder, ending with "/" or ""
     _used: set[int] = field(default_factory=set)
+    # Of one folder, as files come folder by folder: its rules, with the globs that may fit its files.
+    _folder: tuple[str, list[_AtFolder]] | None = None
 
     @classmethod
     def of(cls, root: Path, paths: Iterable[str]) -> Manifests:
@@ -120,12 +149,21 @@ class Manifests:
 
     def _of(self, path: str) -> Iterator[Rule]:
         """Yield the rules for a file, the weakest first."""
-        folders = ["", *(path[: place + 1] for place, character in enumerate(path) if character == "/")]
-        for folder in folders:
-            for rule in self._rules.get(folder, ()):
-                relative = path[len(folder) :]
-                if not rule.globs or any(glob.matches(relative) for glob in rule.globs):
-                    yield rule
+        folder, _, name = path.rpartition("/")
+        if self._folder is None or self._folder[0] != folder:
+            self._folder = folder, list(self._at(folder))
+        for rule, globs in self._folder[1]:
+            if not rule.globs or any(glob.fits(states, name) for glob, states in globs):
+                yield rule
+
+    def _at(self, folder: str) -> Iterator[_AtFolder]:
+        inside = f"{folder}/" if folder else ""
+        for manifests in ("", *(inside[: place + 1] for place, character in enumerate(inside) if character == "/")):
+            relative = folder[len(manifests) :]
+            for rule in self._rules.get(manifests, ()):
+                globs = [(glob, states) for glob in rule.globs if (states := glob.below(relative))]
+                if globs or not rule.globs:
+                    yield rule, globs
 
 
 def as_metadata(values: Mapping[str, object]) -> Metadata:

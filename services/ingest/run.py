@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 from services.core.errors import UndercroftError
 from services.ingest.reports import RunReport, Stage
@@ -17,7 +18,7 @@ from services.ingest.stages.discover import DiscoverStage
 from services.ingest.stages.embed import EmbedStage
 from services.ingest.stages.extract import ExtractStage
 from services.ingest.stages.publish import PublishStage
-from services.ingest.stages.scope import ScopeStage
+from services.ingest.stages.scope import Scope, ScopeStage, SourceState
 from services.ingest.store.operations import Claim
 
 
@@ -50,8 +51,7 @@ class IndexRun:
             elif run.is_clear:
                 await publishing.clear(scope)
             else:
-                found = await DiscoverStage(run).discover(scope)
-                await ExtractStage(run).extract(scope, found)
+                found = await self._look_and_extract(scope)
                 if await publishing.is_current(scope):
                     await publishing.record_unchanged(scope, found)
                 else:
@@ -62,3 +62,16 @@ class IndexRun:
             await asyncio.to_thread(run.shop.builder.discard, run.claim.operation.project_id, run.attempt)
         run.report.stage = Stage.DONE
         return run.report
+
+    async def _look_and_extract(self, scope: Scope) -> dict[int, SourceState]:
+        """Take one source after the other, so that local disk holds the files of one archive or commit at a time."""
+        discovering, extracting = DiscoverStage(self._run), ExtractStage(self._run, scope)
+        found: dict[int, SourceState] = {}
+        self._run.looked_at = datetime.now(UTC)
+        for source in scope.sources:
+            found[source.id] = state = await discovering.look_at(scope, source)
+            await extracting.extract(state, found)
+            await asyncio.to_thread(shutil.rmtree, self._run.scratch, ignore_errors=True)
+        discovering.refuse_nothing(scope)
+        await extracting.finish(found)
+        return found

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from services.core.errors import NotReady
-
-# On one machine the disk is also the database's, which must never find it full.
-RESERVE_BYTES = 256 << 20
+from services.ingest.disk import RESERVE_BYTES, ensure_room
 
 
 @contextlib.asynccontextmanager
@@ -47,9 +45,7 @@ def _open(directory: Path) -> io.FileIO:
 
 
 def _append(file: io.FileIO, part: bytes, reserve_bytes: int) -> None:
-    disk = os.fstatvfs(file.fileno())
-    if disk.f_bavail * disk.f_frsize - len(part) < reserve_bytes:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    ensure_room(file.fileno(), len(part), reserve_bytes)
     left = memoryview(part)
     while left:
         left = left[file.write(left) :]

@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 _FOLDER = "uploads"
 # Between sending an archive and naming it as the origin of a source.
 _UNUSED_KEPT_S = 86_400.0
+# Runs and other calls use the same threads.
+_CHECKED_AT_ONCE = 2
 _SEND_AGAIN = "Send the archive again, and index again."
 _REMEDY = "Nothing was kept. Make the archive again (tar, tar.gz, tar.zst or zip), and send that."
 
@@ -56,6 +58,7 @@ class Uploads:
         self._volume = Volume(sidecar_dir / _FOLDER)
         self._local = local_dir / _FOLDER
         self._limits = limits
+        self._checking = asyncio.Semaphore(_CHECKED_AT_ONCE)
 
     async def receive(self, project: str, visible: Visible, file_name: str, parts: AsyncIterator[bytes]) -> Received:
         """Take an archive in, or nothing of it.
@@ -67,7 +70,8 @@ class Uploads:
         async with self._database.transaction() as connection:
             owner = await projects.get_project(connection, project, visible)
         async with spooled(self._bounded(parts), self._local, "archive") as file:
-            unpacked = await asyncio.to_thread(self._check, file, name)
+            async with self._checking:
+                unpacked = await asyncio.to_thread(self._check, file, name)
             file.seek(0)
             # The row comes first: the file of a row is never collected.
             digest, size = await asyncio.to_thread(self._volume.keep, file)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import os
+import threading
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import psycopg
 import structlog
-from watchfiles import Change, awatch
+from watchfiles import Change
+from watchfiles._rust_notify import RustNotify
 
 from services.core.db import Database
 from services.core.errors import UndercroftError
@@ -25,6 +28,8 @@ log = structlog.get_logger(__name__)
 # A run is queued when nothing has changed for the first, or since the first change for the second.
 _QUIET_MS = 200
 _LONGEST_MS = 2000
+# How long the thread of a watch waits at most before it looks whether it is to end.
+_ROUND_MS = 5000
 _LOOK_S = 10.0
 # Changes that no run finds anything in (build output that is ignored) are followed less and less closely.
 _SHORTEST_PAUSE_S = 0.5
@@ -57,16 +62,60 @@ class _Indexable:
     roots: tuple[str, ...]
     data_dir: str
 
-    def __call__(self, change: Change, path: str) -> bool:
+    def __call__(self, path: str) -> bool:
         if self.data_dir and (path == self.data_dir or path.startswith(f"{self.data_dir}/")):
             return False
         root = next((one for one in self.roots if path == one or path.startswith(f"{one.rstrip('/')}/")), None)
         if root is None:
             return False
-        names = PurePath(path).relative_to(root).parts
+        names = path[len(root) :].strip("/").split("/")
         if any(folder_exclusion(name) for name in names):
             return False
-        return not names or file_exclusion(names[-1], names[-2] if len(names) > 1 else "") is None
+        return file_exclusion(names[-1], names[-2] if len(names) > 1 else "") is None
+
+
+class _Seen(enum.Enum):
+    """What a round of watching has seen."""
+
+    CHANGED = enum.auto()
+    GONE = enum.auto()  # one of the folders itself
+
+
+@contextlib.asynccontextmanager
+async def _changes_of(folders: list[str], indexable: _Indexable) -> AsyncIterator[asyncio.Queue[_Seen | Exception]]:
+    """Watch folders from the beginning of the block on, in a thread of its own: neither the number of watches nor a
+    folder full of changes holds up anything else. An error ends the queue. OSError when they can't be watched."""
+    loop = asyncio.get_running_loop()
+    changes: asyncio.Queue[_Seen | Exception] = asyncio.Queue()
+    stop = threading.Event()
+    watcher = await asyncio.to_thread(RustNotify, folders, False, False, 0, True, True)
+
+    def put(seen: _Seen | Exception) -> None:
+        # The loop may have ended meanwhile.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(changes.put_nowait, seen)
+
+    def follow() -> None:
+        try:
+            while True:
+                seen = watcher.watch(_LONGEST_MS, _QUIET_MS, _ROUND_MS, stop)
+                if seen == "stop":
+                    return
+                if isinstance(seen, set):
+                    if any(change == Change.deleted and path in folders for change, path in seen):
+                        put(_Seen.GONE)
+                    elif any(indexable(path) for _, path in seen):
+                        put(_Seen.CHANGED)
+        except Exception as error:
+            put(error)
+        finally:
+            watcher.close()
+
+    threading.Thread(target=follow, name=f"watch {folders[0]}", daemon=True).start()
+    try:
+        yield changes
+    finally:
+        stop.set()
 
 
 class Watcher:
@@ -124,7 +173,7 @@ class Watcher:
                     project=project_id,
                     error=str(error),
                     every_s=_UNWATCHED_S,
-                    remedy="Raise fs.inotify.max_user_watches on the node.",
+                    remedy="Raise fs.inotify.max_user_watches, and max_user_instances, on the node.",
                 )
             except (psycopg.Error, UndercroftError) as error:
                 log.warning("a change could not be followed", project=project_id, error=str(error))
@@ -134,31 +183,21 @@ class Watcher:
 
     async def _follow(self, project_id: int, folders: list[str]) -> None:
         """Queue a run for each change, until one of the folders is removed."""
-        indexable = _Indexable(tuple(folders), self._data_dir)
-        changes = awatch(
-            *folders,
-            watch_filter=indexable,
-            debounce=_LONGEST_MS,
-            step=_QUIET_MS,
-            recursive=True,
-            ignore_permission_denied=True,
-        )
-        # The watch begins before the first run looks, which finds what had changed until then.
-        change = asyncio.ensure_future(anext(changes))
-        pause_s = 0.0
-        try:
+        async with _changes_of(folders, _Indexable(tuple(folders), self._data_dir)) as changes:
+            pause_s = 0.0
             while True:
                 published = await self._run(project_id)
                 pause_s = 0.0 if published else min(_LONGEST_PAUSE_S, 2 * pause_s or _SHORTEST_PAUSE_S)
                 # Meanwhile changes are kept for the next round.
                 await asyncio.sleep(pause_s)
-                seen = await change
-                if any((Change.deleted, folder) in seen for folder in folders):
+                seen = [await changes.get()]
+                while not changes.empty():
+                    seen.append(changes.get_nowait())
+                for change in seen:
+                    if isinstance(change, Exception):
+                        raise change
+                if _Seen.GONE in seen:
                     return
-                change = asyncio.ensure_future(anext(changes))
-        finally:
-            change.cancel()
-            await asyncio.gather(change, return_exceptions=True)
 
     async def _run(self, project_id: int) -> bool:
         """Queue a run and wait for its end; tell whether it published."""

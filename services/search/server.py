@@ -262,14 +262,16 @@ def _limit(asked: int, default: int, largest: int) -> int:
 
 def _filter(message: common_pb2.Filter) -> Filter:
     described = [value for one in message.metadata for value in (one.key, *one.values)]
-    values = (message.packages, message.path_globs, message.languages, message.kinds, described)
-    if any(len(one) > _MAX_FILTER_VALUES for one in values) or any(
+    texts = (message.packages, message.path_globs, message.languages, described)
+    if any(len(one) > _MAX_FILTER_VALUES for one in (*texts, message.kinds)) or any(
         len(g) > _MAX_GLOB_CHARS for g in message.path_globs
     ):
         raise InvalidArgument(
             "The filter is too large.",
             remedy=f"At most {_MAX_FILTER_VALUES} values of a field, {_MAX_GLOB_CHARS} characters of a glob.",
         )
+    if any("\0" in value for one in texts for value in one):
+        raise InvalidArgument("The filter names what no file can have: a NUL character.", remedy="Leave it out.")
     if any(sum(glob.count(wild) for wild in "*?[") > _MAX_WILDCARDS for glob in message.path_globs):
         raise InvalidArgument("A path glob has too many wildcards.", remedy=f"At most {_MAX_WILDCARDS} of *, ? and [.")
     return Filter(

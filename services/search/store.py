@@ -41,6 +41,10 @@ _CONDITIONS = {
 MOST_FACETS = 200
 # Of those, what symbols, references and files have too.
 _OF_FILES = ("packages", "path_globs", "languages", "metadata")
+_HAS_CHUNK_OF_KIND = f"""
+EXISTS (SELECT FROM chunks c WHERE c.source_id = f.source_id AND c.path = f.path AND c.kind = ANY(%(kinds)s)
+                               AND {_CHUNK_LIVES})
+"""
 
 
 async def generation_row(connection: Connection, project_id: int, generation: int) -> dict[str, Any] | None:
@@ -375,6 +379,7 @@ async def facets(connection: Connection, scope: Scope, restriction: Filter, limi
 
     Of each key, the ``limit`` values of the most files; of the keys, those of the most files, ``MOST_FACETS`` of them.
     """
+    where = _where(restriction, "f", _OF_FILES) + (f" AND {_HAS_CHUNK_OF_KIND}" if restriction.kinds else "")
     async with connection.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(
             f"""
@@ -385,7 +390,7 @@ async def facets(connection: Connection, scope: Scope, restriction: Filter, limi
                     'package', jsonb_build_array(f.package), 'language', jsonb_build_array(f.language)
                 )
             ) AS e (key, listed) CROSS JOIN LATERAL jsonb_array_elements_text(e.listed) AS v (value)
-            WHERE f.project_id = %(project)s AND {_LIVES.format("f")} {_where(restriction, "f", _OF_FILES)}
+            WHERE f.project_id = %(project)s AND {_LIVES.format("f")} {where}
                 GROUP BY 1, 2
             ), placed AS (
                 SELECT key, value, files, row_number() OVER (PARTITION BY key ORDER BY files DESC, value) AS place,

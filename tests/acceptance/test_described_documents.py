@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grpc
+import pytest
 from undercroft.common.v1 import common_pb2
 from undercroft.ingest.v1 import index_service_pb2
 from undercroft.search.v1 import search_service_pb2
@@ -29,8 +31,8 @@ def found(appliance: Appliance, query: str, **metadata: list[str]) -> set[str]:
     return {hit.place.path for hit in appliance.search(query, PROJECT, filter=wanted, page_size=50).hits}
 
 
-def facets(appliance: Appliance, **fields: object) -> dict[str, dict[str, int]]:
-    request = search_service_pb2.ListFacetsRequest(projects=[f"projects/{PROJECT}"], **fields)  # type: ignore[arg-type]
+def facets(appliance: Appliance, project: str = PROJECT, **fields: object) -> dict[str, dict[str, int]]:
+    request = search_service_pb2.ListFacetsRequest(projects=[f"projects/{project}"], **fields)  # type: ignore[arg-type]
     answer = appliance.client.search.ListFacets(request)
     return {facet.key: {one.value: one.files for one in facet.values} for facet in answer.facets}
 
@@ -71,6 +73,8 @@ def test_what_folders_and_files_say_is_filtered_by_and_followed(appliance: Appli
     assert seen["language"]["markdown"] == 3
     labs = common_pb2.Filter(metadata=[common_pb2.MetadataFilter(key="team", values=["labs"])])
     assert facets(appliance, filter=labs)["audience"] == {"dev": 1, "ops": 1}
+    functions = common_pb2.Filter(kinds=[common_pb2.CHUNK_KIND_FUNCTION])
+    assert facets(appliance, filter=functions)["team"] == {"core": 1}
     chunks = [chunk for chunk in appliance.export(PROJECT) if chunk.place.path == "api/v1.md"]
     assert len(chunks) == 1
     assert "labs" in undercroft("projects", "facets", PROJECT, home=appliance.home).stdout
@@ -103,3 +107,35 @@ def test_what_folders_and_files_say_is_filtered_by_and_followed(appliance: Appli
     assert appliance.status(PROJECT).snapshot.stale is False
     assert not appliance.index(PROJECT).published
     assert not appliance.index(PROJECT).published
+
+
+def test_facets_are_those_that_most_files_have(appliance: Appliance, tmp_path: Path) -> None:
+    keys = "".join(f"key{{0}}x{number}: [a, b, c]\n" for number in range(25))
+    pages = {f"{page}.md": f"---\n{keys.format(page)}team: core\n---\n# Page {page}\n" for page in range(10)}
+    appliance.create_project("many-facets", [write(tmp_path / "docs", pages)], model="")
+    appliance.index("many-facets")
+    seen = facets(appliance, "many-facets", max_values=2)
+    assert len(seen) == 200
+    assert seen["team"] == {"core": 10}
+    assert all(len(values) <= 2 for values in seen.values())
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        common_pb2.Filter(metadata=[common_pb2.MetadataFilter(key="a\0b")]),
+        common_pb2.Filter(metadata=[common_pb2.MetadataFilter(key="a", values=["\0"])]),
+        common_pb2.Filter(packages=["\0"]),
+        common_pb2.Filter(languages=["\0"]),
+        common_pb2.Filter(path_globs=["\0"]),
+    ],
+    ids=["key", "value", "package", "language", "glob"],
+)
+def test_a_filter_that_nothing_can_pass_is_refused(appliance: Appliance, filter_: common_pb2.Filter) -> None:
+    for ask in (
+        lambda: appliance.client.search.Search(search_service_pb2.SearchRequest(query="x", filter=filter_)),
+        lambda: appliance.client.search.ListFacets(search_service_pb2.ListFacetsRequest(filter=filter_)),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            ask()
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

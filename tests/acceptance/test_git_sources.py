@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -293,6 +294,53 @@ def test_a_repository_that_fails_keeps_what_is_indexed(appliance: Appliance, rep
     assert "umbrellas" in texts(appliance, "failing")["README.md"]
 
 
+def test_what_is_listed_of_a_repository_stays_while_it_is_away(
+    appliance: Appliance, repository: Repository, tmp_path: Path
+) -> None:
+    lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 123456\n"
+    repository.commit({"model.txt": lfs})
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("# Notes\n")
+    appliance.create_project("away", [tmp_path / "notes"], model="")
+    add(appliance, "away", repository.folder)
+    appliance.index("away")
+    assert skipped(appliance, "away") == {"model.txt": "lfs_pointer"}
+    repository.folder.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        appliance.index("away")
+        assert skipped(appliance, "away") == {"model.txt": "lfs_pointer", "./": "unreadable"}
+        assert "README.md" in texts(appliance, "away")
+    (tmp_path / "elsewhere").rename(repository.folder)
+    appliance.index("away")
+    assert skipped(appliance, "away") == {"model.txt": "lfs_pointer"}
+
+
+def test_what_is_left_out_of_a_commit_is_named_up_to_a_number(appliance: Appliance, repository: Repository) -> None:
+    blob = git(repository.folder, "rev-parse", "HEAD:README.md")
+    links = "".join(f"120000 {blob}\tlinks/{number}.md\n" for number in range(10_050))
+    subprocess.run(
+        ["git", "-C", str(repository.folder), "update-index", "--add", "--index-info"],
+        input=links,
+        env=_ENVIRONMENT,
+        text=True,
+        check=True,
+    )
+    git(repository.folder, "commit", "--quiet", "-m", "links")
+    appliance.create_project("links", [], model="")
+    add(appliance, "links", repository.folder)
+    assert appliance.index("links").files.skipped == 10_001
+    request = index_service_pb2.ListSkippedFilesRequest(parent="projects/links", page_size=1000)
+    details = []
+    while True:
+        page = appliance.client.index.ListSkippedFiles(request)
+        details += [one.detail for one in page.skipped_files]
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    assert len(details) == 10_001
+    assert "50 more entries that are left out" in details
+
+
 def test_a_missing_revision_is_told(appliance: Appliance, repository: Repository) -> None:
     appliance.create_project("absent", [])
     add(appliance, "absent", repository.folder, "no-such-branch")
@@ -340,6 +388,46 @@ def test_a_server_is_fetched_from(appliance: Appliance, repository: Repository, 
     point(appliance, "served", daemon, first)
     appliance.index("served")
     assert "umbrellas" in texts(appliance, "served")["README.md"]
+
+
+def test_a_fetch_that_breaks_off_is_not_tried_in_other_ways(
+    appliance: Appliance, repository: Repository, daemon: str
+) -> None:
+    """Only a server that answers that it does not give a commit is asked for more than that."""
+    port = int(daemon.split(":")[2].partition("/")[0])
+    calls: list[int] = []
+
+    def relay(caller: socket.socket) -> None:
+        calls.append(1)
+        if len(calls) > 1:  # the first tells the refs
+            caller.recv(64)
+            caller.close()
+            return
+        with caller, socket.create_connection(("127.0.0.1", port)) as server:
+            back = threading.Thread(target=pump, args=(server, caller), daemon=True)
+            back.start()
+            pump(caller, server)
+            back.join()
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while block := source.recv(1 << 16):
+                sink.sendall(block)
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=relay, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        appliance.create_project("broken-off", [], model="")
+        add(appliance, "broken-off", f"git://127.0.0.1:{listener.getsockname()[1]}/shop.git")
+        with pytest.raises(AssertionError, match="can't be reached"):
+            appliance.index("broken-off")
+        listener.shutdown(socket.SHUT_RDWR)
+    assert len(calls) == 2
 
 
 def test_a_server_that_says_nothing_holds_no_run_that_is_cancelled(appliance: Appliance) -> None:
@@ -395,6 +483,12 @@ def test_the_command_takes_repositories_and_revisions(appliance: Appliance, repo
     assert "not configured to reach" in index("https://git.example/x.git", check=False)
     assert "is no interval" in index("--every", "often", check=False)
     assert "nothing changed" in index("--every", "1h", "--watch")
+    # Named again, a repository is the source that it was, at its revision; another one of that name is another source.
+    assert "nothing changed" in index(str(repository.folder))
+    assert "NEWS.md" in texts(appliance, "git-by-command")
+    assert "published" in index(str(bare(repository)))
+    listed = undercroft("projects", "sources", "git-by-command", home=appliance.home).stdout
+    assert len(listed.splitlines()) == 5, listed
     project = appliance.update_project("git-by-command", watch=False)
     assert project.sync_interval.seconds == 3600
 
@@ -416,6 +510,10 @@ def test_a_mounted_checkout_says_what_it_lacks(appliance: Appliance, repository:
         "vendor/other/": "submodule",
     }
     assert not appliance.index("incomplete").published
+    # A linked worktree has a file where others have the folder .git.
+    git(clone, "worktree", "add", "--quiet", str(clone.parent / "linked"))
+    appliance.create_project("incomplete-worktree", [clone.parent / "linked"], model="")
+    assert any("shallow" in one for one in appliance.index("incomplete-worktree").warnings)
 
 
 def test_a_server_cannot_send_git_elsewhere(appliance: Appliance) -> None:

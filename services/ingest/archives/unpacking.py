@@ -29,6 +29,7 @@ from services.ingest.archives.members import Kind, Member, Refused, members_of
 from services.ingest.archives.names import Layout, Names, exclusion, printable, split
 from services.ingest.dependencies.findings import shown
 from services.ingest.discovery import SizeCaps
+from services.ingest.disk import ensure_room
 from services.ingest.keys import MAX_PATH_BYTES, fitted
 from services.ingest.skips import Skipped, SkipReason
 
@@ -233,6 +234,7 @@ class FolderSink:
     def _append(self, descriptor: int, block: bytes) -> None:
         rest = memoryview(block)
         try:
+            ensure_room(descriptor, len(block))
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
         except OSError as error:

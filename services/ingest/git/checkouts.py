@@ -17,6 +17,7 @@ from pathlib import Path
 
 from services.core import errors
 from services.core.errors import InvalidArgument, NotReady, Unavailable, UndercroftError
+from services.ingest.disk import ensure_room
 from services.ingest.git.jobs import CheckedOut, Failure, Job, decode_answer, encode_job
 from services.ingest.git.locations import Location, LocationKind, locate
 from services.ingest.git.tree import Limits
@@ -109,7 +110,8 @@ class Checkouts:
             shutil.rmtree(self._settings.mirrors / str(source_id), ignore_errors=True)
 
     async def _run(self, job: Job, on_wait: Callable[[], Awaitable[None]]) -> CheckedOut:
-        with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as said:
+        scratch = Path(job.into).parent
+        with tempfile.TemporaryFile(dir=scratch) as told, tempfile.TemporaryFile(dir=scratch) as said:
             told.write(encode_job(job))
             told.seek(0)
             process = await asyncio.to_thread(_start, told.fileno(), said.fileno())
@@ -143,8 +145,22 @@ class Checkouts:
                 )
             await asyncio.sleep(poll_s)
             if poll_s >= _POLL_S:
+                await asyncio.to_thread(self._refuse_full_disk, job.url)
                 await on_wait()
             poll_s = min(poll_s * 1.5, _POLL_S)
+
+    def _refuse_full_disk(self, url: str) -> None:
+        """Stop git before the disk is full."""
+        try:
+            ensure_room(self._settings.mirrors, 0)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise NotReady(
+                f"{url} can't be fetched: {error.strerror} in {self._settings.mirrors}.",
+                remedy="Free space there, then index again; what is indexed stays.",
+                reason="LOCAL_DISK_UNWRITABLE",
+            ) from error
 
 
 def _start(told: int, said: int) -> subprocess.Popen[bytes]:

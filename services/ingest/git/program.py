@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -13,6 +14,15 @@ from services.core.errors import InvalidArgument, NotFound, NotReady, Unavailabl
 
 _MAX_CAUSE_CHARS = 300
 _FETCHING: Final = "https:http:ssh:git:file"
+# What git says when a server does not give a commit or name, or not without history: asking otherwise may help.
+_REFUSED_REF = (
+    "couldn't find remote ref",
+    "not our ref",
+    "unadvertised object",
+    "does not support shallow",
+    "shallow capabilities",
+    "did not send all necessary objects",
+)
 # What git says when a repository or ref is not there, and when a server is not.
 _ABSENT = ("couldn't find remote ref", "not found", "does not appear to be a git repository", "unknown revision")
 _UNREACHABLE = (
@@ -48,8 +58,9 @@ class Git:
         lines += [f"\tdirectory = {_quoted(folder)}" for folder in trusted]
         # A redirection may lead to a host that was not configured; alternates of a server are not followed then either.
         lines += ["[http]", "\tfollowRedirects = false"]
-        # A maintenance in the background would outlive the run.
-        lines += ["[gc]", "\tauto = 0", "\tautoDetach = false"]
+        # What is fetched again and again is packed from time to time; not in the background, which outlives the run.
+        lines += ["[gc]", "\tautoDetach = false", "\tautoPackLimit = 20", "\tpruneExpire = now"]
+        lines += ["[maintenance]", "\tautoDetach = false"]
         if configuration:
             lines += ["[include]", f"\tpath = {_quoted(configuration)}"]
         settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -111,6 +122,11 @@ class GitFailed(Exception):
         self.cause = " ".join(lines)[-_MAX_CAUSE_CHARS:] or "it said nothing"
         super().__init__(self.cause)
 
+    @property
+    def is_refused_ref(self) -> bool:
+        """Tell whether a server has answered that it does not give what was named."""
+        return any(mark in self.cause.lower() for mark in _REFUSED_REF)
+
 
 def explained(error: GitFailed, what: str) -> Exception:
     """Return what a failure of git means to a caller."""
@@ -120,6 +136,12 @@ def explained(error: GitFailed, what: str) -> Exception:
             f"{what} can't be reached: {error.cause}",
             remedy="Check the server and the network policy, then index again; what is indexed stays.",
             reason="GIT_UNREACHABLE",
+        )
+    if os.strerror(errno.ENOSPC).lower() in said:
+        return NotReady(
+            f"{what} can't be fetched: {error.cause}",
+            remedy="Free space on the service's local disk, then index again; what is indexed stays.",
+            reason="LOCAL_DISK_UNWRITABLE",
         )
     if any(mark in said for mark in _ABSENT):
         return NotFound(

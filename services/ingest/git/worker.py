@@ -6,6 +6,7 @@ and what git starts, can be killed at once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ import threading
 import time
 from pathlib import Path
 
-from services.core.errors import NotFound, UndercroftError
+from services.core.errors import NotFound, NotReady, UndercroftError
 from services.ingest.discovery import SizeCaps
 from services.ingest.git.jobs import Answer, CheckedOut, Failure, Job, decode_job, encode_answer
 from services.ingest.git.locations import LocationKind
@@ -24,18 +25,20 @@ from services.ingest.git.tree import Limits, TreeExport
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _FETCHED = "refs/undercroft/fetched"
+_FETCH_OPTIONS = ("--quiet", "--force", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
 
 
 def check_out(job: Job) -> CheckedOut:
     """Do a job. Raises our errors; GitFailed for what git says beside them."""
-    with tempfile.TemporaryDirectory(prefix="undercroft-git-") as scratch:
+    # Beside the files: what a killed helper leaves goes with the run's own folder.
+    with tempfile.TemporaryDirectory(prefix="git-", dir=Path(job.into).parent) as scratch:
         is_mounted = job.kind == LocationKind.REPOSITORY
         directory = _git_directory(Path(job.url)) if is_mounted else Path(job.mirror)
         git = Git(directory, Path(scratch), _trusted(job, directory), job.configuration)
         warnings: list[str] = []
         if is_mounted:
             commit = _resolved(git, job.revision)
-            if (directory / "shallow").exists():
+            if git.read("rev-parse", "--is-shallow-repository").strip() == b"true":
                 warnings.append(f"{job.url} is a shallow clone: its history is incomplete")
         else:
             # What a server has may be known without fetching it.
@@ -73,9 +76,7 @@ def _resolved(git: Git, revision: str) -> str:
         names.append(revision)
     for name in names:
         try:
-            return (
-                git.read("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").decode().strip()
-            )
+            return _commit(git, name)
         except GitFailed:
             continue
     raise _no_revision(revision)
@@ -109,21 +110,26 @@ def _fetched(git: Git, job: Job, commit: str) -> str:
     """Bring a commit into the mirror, without its history where the server can leave that out."""
     names = [f"refs/heads/{job.revision}", f"refs/tags/{job.revision}"] if job.revision else ["HEAD"]
     shallow = ["--depth=1"] if job.kind == LocationKind.URL else []
-    plain = ["fetch", "--quiet", "--force", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
-    tries = [[*plain, *shallow, job.url, f"{what}:{_FETCHED}"] for what in (commit, *names)]
+    tries = [[*shallow, job.url, f"{what}:{_FETCHED}"] for what in (commit, *names)]
     # A server may give an old commit only with the branch that it is on.
-    tries.append(
-        [*plain, *(["--unshallow"] if (git.directory / "shallow").exists() else []), job.url, "+refs/*:refs/all/*"]
-    )
+    tries.append([*(["--unshallow"] if (git.directory / "shallow").exists() else []), job.url, "+refs/*:refs/all/*"])
     failure: GitFailed | None = None
     for arguments in tries:
         try:
-            git.fetch(*arguments)
-            return git.read("rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}").decode().strip()
+            git.fetch("fetch", *_FETCH_OPTIONS, *arguments)
         except GitFailed as error:
             failure = failure or error
-    assert failure is not None
-    raise failure
+            if not error.is_refused_ref:
+                # Asking for more would meet the same.
+                raise
+        else:
+            with contextlib.suppress(GitFailed):
+                return _commit(git, commit)
+    raise failure or GitFailed(f"it did not give commit {commit}")
+
+
+def _commit(git: Git, name: str) -> str:
+    return git.read("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").decode().strip()
 
 
 def _mend_mirror(mirror: Path) -> None:
@@ -155,6 +161,12 @@ def answer(job: Job) -> Answer:
             return Answer(done=check_out(job))
         except GitFailed as failure:
             raise explained(failure, job.url) from failure
+        except OSError as error:
+            raise NotReady(
+                f"The local disk fails: {error.strerror}.",
+                remedy="Free space on it or mend it, then index again; what is indexed stays.",
+                reason="LOCAL_DISK_UNWRITABLE",
+            ) from error
     except UndercroftError as error:
         return Answer(failed=Failure(type(error).__name__, error.message, error.remedy, error.reason))
 

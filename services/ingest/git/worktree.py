@@ -1,4 +1,4 @@
-"""What a mounted checkout lacks of its repository, by looking at files alone: no git is run, nothing is followed."""
+"""What a mounted checkout lacks of its repository, by looking at files alone: no git is run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from services.ingest.skips import Skipped, SkipReason
 
 _MAX_BYTES = 1 << 20
+_MAX_POINTER_BYTES = 8192
 _PATH = re.compile(r"^[ \t]*path[ \t]*=[ \t]*\"?([^\"\n]+?)\"?[ \t]*$", re.MULTILINE)
 
 
@@ -27,7 +28,26 @@ def missing_submodules(root: Path) -> list[Skipped]:
 
 def is_shallow(root: Path) -> bool:
     """Tell whether the checkout is of a clone without its whole history."""
-    return (root / ".git" / "shallow").is_file()
+    return (_git_directory(root) / "shallow").is_file()
+
+
+def _git_directory(root: Path) -> Path:
+    """Return what holds a checkout's history: in a linked worktree or a submodule, ``.git`` is a file that names it."""
+    own = _named(root / ".git", "gitdir: ")
+    directory = root / ".git" if own is None else root / own
+    shared = _named(directory / "commondir", "")
+    return directory if shared is None else directory / shared
+
+
+def _named(pointer: Path, mark: str) -> str | None:
+    """Return the path in a file that says where something is; None when there is no such file."""
+    try:
+        if not pointer.is_file() or pointer.stat().st_size > _MAX_POINTER_BYTES:
+            return None
+        text = os.fsdecode(pointer.read_bytes()).rstrip("\n")
+    except OSError:
+        return None
+    return text.removeprefix(mark) if text.startswith(mark) and "\0" not in text else None
 
 
 def _is_empty(root: Path, path: str) -> bool:

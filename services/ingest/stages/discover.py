@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, PermissionDenied, Unavailable
 from services.ingest import changes
@@ -28,21 +27,20 @@ class DiscoverStage:
     def __init__(self, run: RunContext) -> None:
         self._run = run
 
-    async def discover(self, scope: Scope) -> dict[int, SourceState]:
-        """Return by id how the sources differ from the live generation. Fails when none of them can be listed."""
-        found: dict[int, SourceState] = {}
+    async def look_at(self, scope: Scope, source: Source) -> SourceState:
+        """Return how a source differs from the live generation; one that can't be read stays as it is."""
         with self._run.report.timed(Stage.DISCOVER) as stage:
             await self._run.progress()
-            self._run.looked_at = datetime.now(UTC)
-            for source in scope.sources:
-                found[source.id] = state = await self._look_at(scope, source)
-                stage.items += state.changes.unchanged + len(state.changes.to_read) + len(state.changes.skipped)
-            count_files(self._run.report, found)
+            state = await self._compared(scope, source)
+            stage.items += state.changes.unchanged + len(state.changes.to_read) + len(state.changes.skipped)
+        return state
+
+    def refuse_nothing(self, scope: Scope) -> None:
+        """Raise what is wrong when no source could be read."""
         if self._run.unlisted and len(self._run.unlisted) == len(scope.sources):
             raise next(iter(self._run.unlisted.values()))
-        return found
 
-    async def _look_at(self, scope: Scope, source: Source) -> SourceState:
+    async def _compared(self, scope: Scope, source: Source) -> SourceState:
         async with self._run.shop.database.transaction() as connection:
             live = await hints.live_files(connection, source.id)
             known = await hints.read_hints(connection, source.id)
@@ -100,9 +98,9 @@ def _incomplete(source: Source, compared: changes.Changes) -> list[str]:
     return []
 
 
-def count_files(report: RunReport, found: Mapping[int, SourceState]) -> None:
+def count_files(report: RunReport, states: Iterable[SourceState]) -> None:
     """Write what has been seen of the sources so far into the report."""
-    states = found.values()
+    states = list(states)
     report.files_unchanged = sum(state.changes.unchanged for state in states)
     report.files_deleted = sum(len(set(state.changes.deleted)) for state in states)
     report.files_skipped = sum(len(state.changes.skipped) for state in states)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -34,51 +33,52 @@ _MANY_FILES = 200
 class ExtractStage:
     """Stages what the live generation does not have, and the end of what it has too much."""
 
-    def __init__(self, run: RunContext) -> None:
+    def __init__(self, run: RunContext, scope: Scope) -> None:
         self._run = run
+        self._scope = scope
+        # What an earlier attempt of the run has extracted, and this one has not come to yet.
+        self._leftover = dict(scope.staged)
 
-    async def extract(self, scope: Scope, found: Mapping[int, SourceState]) -> None:
-        """Stage new, changed and deleted files, and the decisions in them."""
-        leftover = dict(scope.staged)
+    async def extract(self, state: SourceState, found: Mapping[int, SourceState]) -> None:
+        """Stage new, changed and deleted files of a source, and the decisions in them; ``found`` is for the report."""
+        source = state.source
+        candidates = changes.read_candidates(
+            state.root,
+            self._run.shop.pipeline.discovery,
+            state.changes,
+            state.live,
+            state.hints,
+            lambda path: self._scope.must_extract(source, path),
+        )
         with self._run.report.timed(Stage.EXTRACT) as stage:
-            for state in found.values():
-                source = state.source
-                candidates = changes.read_candidates(
-                    state.root,
-                    self._run.shop.pipeline.discovery,
-                    state.changes,
-                    state.live,
-                    state.hints,
-                    lambda path, source=source: scope.must_extract(source, path),  # type: ignore[misc]
-                )
-                while batch := await asyncio.to_thread(_take, candidates):
-                    fresh = await self._take_staged(state, batch, leftover)
-                    skipped = await self._extract_batch(scope, state, fresh) if fresh else {}
-                    self._count_batch(state, batch, skipped)
-                    stage.items += len(batch)
-                    count_files(self._run.report, found)
-                    await self._run.progress()
-                count_files(self._run.report, found)
-                if state.indexed is not None and state.changes.vanished:
-                    raise Unavailable(
-                        f"Files that {source.name} was unpacked into have vanished.", remedy="Index again."
-                    )
-                await self._discard([key for key in leftover if key[0] == source.id])
-                async with self._run.transaction() as connection:
-                    await staging.stage_deleted(connection, self._run.id, source.id, sorted(set(state.changes.deleted)))
-                if state.root != source.root:
-                    await asyncio.to_thread(shutil.rmtree, state.root, ignore_errors=True)
-            await self._discard([key for key in leftover if key[0] not in found])
+            while batch := await asyncio.to_thread(_take, candidates):
+                fresh = await self._take_staged(state, batch)
+                skipped = await self._extract_batch(state, fresh) if fresh else {}
+                self._count_batch(state, batch, skipped)
+                stage.items += len(batch)
+                count_files(self._run.report, found.values())
+                await self._run.progress()
+            count_files(self._run.report, found.values())
+            if state.indexed is not None and state.changes.vanished:
+                raise Unavailable(f"Files that {source.name} was unpacked into have vanished.", remedy="Index again.")
+            await self._discard([key for key in self._leftover if key[0] == source.id])
+            async with self._run.transaction() as connection:
+                await staging.stage_deleted(connection, self._run.id, source.id, sorted(set(state.changes.deleted)))
+
+    async def finish(self, found: Mapping[int, SourceState]) -> None:
+        """End what belongs to no source any more, once all sources are extracted."""
+        with self._run.report.timed(Stage.EXTRACT) as stage:
+            await self._discard([key for key in self._leftover if key[0] not in found])
             if stage.items >= _MANY_FILES:
                 async with self._run.shop.database.transaction() as connection:
                     await staging.analyze(connection)
-            self._refuse_half_a_renewal(scope, found)
-            await self._end_removed_sources(scope)
+            self._refuse_half_a_renewal(found)
+            await self._end_removed_sources()
 
-    def _refuse_half_a_renewal(self, scope: Scope, found: Mapping[int, SourceState]) -> None:
+    def _refuse_half_a_renewal(self, found: Mapping[int, SourceState]) -> None:
         """Fail where files that can't be read would stay as an earlier pipeline or model made them (G11)."""
         unread = [*self._run.unlisted, *(state.source.name for state in found.values() if state.changes.kept)]
-        if scope.renew and unread:
+        if self._scope.renew and unread:
             raise NotReady(
                 f"All files must be extracted anew, and {', '.join(unread)} can't be read:"
                 f" {self._run.report.renewal_reason}.",
@@ -86,15 +86,13 @@ class ExtractStage:
                 reason="RENEWAL_NOT_POSSIBLE",
             )
 
-    async def _take_staged(
-        self, state: SourceState, batch: Sequence[Candidate], leftover: staging.StagedFiles
-    ) -> list[Candidate]:
+    async def _take_staged(self, state: SourceState, batch: Sequence[Candidate]) -> list[Candidate]:
         """Take off what an earlier attempt of the run has extracted of the same content; return the rest."""
         fresh: list[Candidate] = []
         outdated: list[tuple[int, str]] = []
         for candidate in batch:
             key = (state.source.id, candidate.path)
-            before = leftover.pop(key, None)
+            before = self._leftover.pop(key, None)
             if before is None:
                 fresh.append(candidate)
             elif before.content_hash != candidate.content_hash or (
@@ -113,16 +111,15 @@ class ExtractStage:
             async with self._run.transaction() as connection:
                 await staging.discard(connection, self._run.claim.operation.project_id, self._run.id, outdated)
 
-    async def _extract_batch(self, scope: Scope, state: SourceState, batch: Sequence[Candidate]) -> dict[str, Skipped]:
+    async def _extract_batch(self, state: SourceState, batch: Sequence[Candidate]) -> dict[str, Skipped]:
         """Extract, stage and mine files; return by path those that are skipped."""
         extracted = await self._run.shop.extracting.extract(
-            state.source, state.tier, state.changes, batch, scope.model, scope.pipeline_hash
+            state.source, state.tier, state.changes, batch, self._scope.model, self._scope.pipeline_hash
         )
-        to_be_mined = scope.evidence_languages(state.source)
-        refused = await self._stage(scope, extracted.files, to_be_mined)
+        to_be_mined = self._scope.evidence_languages(state.source)
+        refused = await self._stage(extracted.files, to_be_mined)
         skipped = {**extracted.skipped, **{one.path: one for one in refused}}
         await self._mine(
-            scope,
             state.source,
             [file for file in extracted.files if file.path not in skipped and file.language in to_be_mined],
         )
@@ -145,14 +142,12 @@ class ExtractStage:
             else:
                 state.changes.unchanged += 1
 
-    async def _stage(
-        self, scope: Scope, files: Sequence[staging.StagedFile], to_be_mined: frozenset[str]
-    ) -> list[Skipped]:
+    async def _stage(self, files: Sequence[staging.StagedFile], to_be_mined: frozenset[str]) -> list[Skipped]:
         """Stage files, and return those that the database refuses: one of them costs itself and nothing else."""
 
         async def stage(connection: Connection) -> None:
             await operations.hold(connection, self._run.claim)
-            await staging.stage_files(connection, scope.project.id, self._run.id, files, to_be_mined)
+            await staging.stage_files(connection, self._scope.project.id, self._run.id, files, to_be_mined)
 
         try:
             await self._run.shop.database.retry(stage)
@@ -164,12 +159,12 @@ class ExtractStage:
                 ]
             half = len(files) // 2
             return [
-                *await self._stage(scope, files[:half], to_be_mined),
-                *await self._stage(scope, files[half:], to_be_mined),
+                *await self._stage(files[:half], to_be_mined),
+                *await self._stage(files[half:], to_be_mined),
             ]
         return []
 
-    async def _mine(self, scope: Scope, source: Source, files: Sequence[staging.StagedFile]) -> None:
+    async def _mine(self, source: Source, files: Sequence[staging.StagedFile]) -> None:
         """Hand evidence to the decisions service, and mark the chunks of what turned out to be decision records."""
         evidence = [Evidence(source.id, file.path, file.text) for file in files]
         if not evidence:
@@ -179,23 +174,23 @@ class ExtractStage:
             try:
                 for part in [] if DECISIONS in self._run.degraded else _by_size(evidence):
                     records += await self._run.shop.evidence.stage(
-                        scope.project.id, self._run.id, self._run.claim.fence, part
+                        self._scope.project.id, self._run.id, self._run.claim.fence, part
                     )
             except (NotReady, Unavailable) as error:
                 self._run.degrade(DECISIONS, error)
             stage.items += len(evidence)
             async with self._run.transaction() as connection:
                 if DECISIONS in self._run.degraded:
-                    records += await staging.known_decision_records(connection, scope.project.id)
+                    records += await staging.known_decision_records(connection, self._scope.project.id)
                 await staging.mark_decision_records(connection, self._run.id, records)
                 if DECISIONS not in self._run.degraded:
                     paths = [one.path for one in evidence]
                     await staging.complete(connection, self._run.id, source.id, paths)
         self._run.report.stage = Stage.EXTRACT
 
-    async def _end_removed_sources(self, scope: Scope) -> None:
+    async def _end_removed_sources(self) -> None:
         async with self._run.transaction() as connection:
-            ended = await staging.stage_removed_sources(connection, scope.project.id, self._run.id)
+            ended = await staging.stage_removed_sources(connection, self._scope.project.id, self._run.id)
         self._run.report.files_deleted += ended
 
 

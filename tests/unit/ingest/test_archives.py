@@ -12,6 +12,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
@@ -24,6 +25,7 @@ from services.core.errors import (
     NotFound,
     NotReady,
 )
+from services.ingest import disk
 from services.ingest.archives import unpacking
 from services.ingest.archives.unpacking import MTIME_NS, ArchiveLimits, Unpacked, sha256_of
 from services.ingest.dependencies.archives import distribution_archive
@@ -421,6 +423,14 @@ def test_a_full_disk_is_said_and_is_no_damage(tmp_path: Path, monkeypatch: pytes
     ):
         with pytest.raises(NotReady, match="No space left on device"):
             unpack(archive, tmp_path / f"into-{archive.name}", LIMITS)
+
+
+def test_a_disk_is_not_filled_to_the_brim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the database's too."""
+    wheel = zipped(tmp_path / "a-1.0-py3-none-any.whl", [("a.py", b"x")])
+    monkeypatch.setattr(disk.os, "statvfs", lambda _: SimpleNamespace(f_bavail=disk.RESERVE_BYTES, f_frsize=1))
+    with pytest.raises(NotReady, match="No space left on device"):
+        unpack(wheel, tmp_path / "into", LIMITS)
 
 
 def test_a_path_that_is_no_file_is_no_archive(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from services.ingest.file_settings import ChunkBy, FileSettings
 from services.ingest.manifests import MANIFEST_NAME, Manifests
 from services.ingest.skips import SkipReason
 
+# Written out, its last list has as many entries as nobody has memory for.
+BOMB = "".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9) or 'x'}]\n" for level in range(1, 21)).replace(
+    ", ".join(["*a0"] * 9), "x"
+)
 DOCUMENT = "# One\n\nText of one.\n\n## Deep\n\nText of deep.\n\n### Deeper\n\nText.\n\n# Two\n\nText of two.\n"
 
 
@@ -52,6 +57,25 @@ def test_nearer_wins_key_by_key(tmp_path: Path) -> None:
     assert found.unused() == []
 
 
+def test_values_are_as_they_are_written(tmp_path: Path) -> None:
+    said = "{a: 0, b: 1, c: 1.0, d: true, e: 'no', f: 2026-01-31, g: [1, true, x], h: 2026-01-31 10:00:00}"
+    found = manifests(tmp_path, root=f"version: 1\nmetadata: {said}\n")
+    assert found.problems == []
+    assert dict(found.settings("x").metadata) == {
+        "a": ("0",),
+        "b": ("1",),
+        "c": ("1.0",),
+        "d": ("true",),
+        "e": ("no",),
+        "f": ("2026-01-31",),
+        "g": ("1", "true", "x"),
+        "h": ("2026-01-31T10:00:00",),
+    }
+    assert dict(extracted("a.md", f"---\nx: {said}\n---\n").metadata) == {}
+    flat = said.strip("{}").replace(", ", "\n").replace("[1\ntrue\nx]", "[1, true, x]")
+    assert extracted("a.md", f"---\n{flat}\n---\n").metadata == found.settings("x").metadata
+
+
 def test_rules_that_fit_nothing_are_known(tmp_path: Path) -> None:
     found = manifests(tmp_path, root="version: 1\noverrides:\n- {files: old/**, chunk_by: h1}\n- {files: '*.md'}\n")
     found.settings("a.md")
@@ -68,6 +92,8 @@ def test_settings_differ_where_they_say_something_else() -> None:
     ("text", "cause"),
     [
         ("version: 2\n", "version"),
+        ("version: true\n", "version"),
+        (f"version: 1\noverrides: [{{files: {['a'] * 250 + ['b'] * 251}, chunk_by: h1}}]\n", "500 globs"),
         ("chunk_by: h2\n", "version"),
         ("version: 1\nchunk_by: h9\n", "chunk_by"),
         ("version: 1\nmetdata: {}\n", "metdata"),
@@ -79,7 +105,8 @@ def test_settings_differ_where_they_say_something_else() -> None:
         ("a: [\n", "expected"),
         ("- 1\n", "dictionary"),
         ("[" * 5000, ""),
-        ("a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]\nversion: 1\n", ""),
+        (f"{BOMB}version: 1\n", ""),
+        (f"{BOMB}version: 1\nmetadata: {{x: *a20}}\n", ""),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_told_and_its_folder_goes_without(
@@ -144,6 +171,47 @@ def test_what_a_file_says_of_itself_wins() -> None:
     assert len(found.chunks) == 3
     toml = extracted("guide.md", f'+++\ntitle = "Guide"\ntags = ["a"]\n+++\n{DOCUMENT}')
     assert dict(toml.metadata) == {"tags": ("a",), "title": ("Guide",)}
+
+
+def test_nested_front_matter_is_left_out_and_never_written_out() -> None:
+    found = extracted("guide.md", f"---\ntitle: Guide\n{BOMB}? *a20\n: x\n---\n{DOCUMENT}")
+    assert dict(found.metadata).get("title", ("Guide",)) == ("Guide",)
+    found = extracted("guide.md", f"---\ntitle: Guide\n{BOMB}---\n{DOCUMENT}")
+    assert dict(found.metadata) == {"title": ("Guide",), "a1": ("x",)}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a/", "a/b/"]), st.text("abc*?/", min_size=1, max_size=8)), max_size=12),
+    st.lists(st.text("abc/", min_size=1, max_size=8), max_size=12),
+)
+def test_a_file_has_the_settings_of_every_rule_that_fits_it_in_their_order(
+    rules: list[tuple[str, str]], paths: list[str]
+) -> None:
+    rules = [(folder, glob) for folder, glob in rules if not glob.startswith("/")]
+    paths = ["/".join(filter(None, path.split("/"))) or "x" for path in paths]
+    with tempfile.TemporaryDirectory() as base:
+        texts: dict[str, str] = {}
+        for number, (folder, glob) in enumerate(rules):
+            texts[folder] = texts.get(folder, "version: 1\noverrides:\n")
+            texts[folder] += f"- {{files: '{glob}', metadata: {{rule: {number}, r{number}: x}}}}\n"
+        found = Manifests.of(Path(base), _written(Path(base), texts))
+        for path in paths:
+            fitting = [
+                number
+                for nested in ("", "a/", "a/b/")
+                for number, (folder, glob) in enumerate(rules)
+                if folder == nested and path.startswith(folder) and Glob.of(glob).matches(path[len(folder) :])
+            ]
+            said = dict(found.settings(path).metadata)
+            assert said.keys() - {"rule"} == {f"r{number}" for number in fitting}
+            assert said.get("rule", ()) == ((str(fitting[-1]),) if fitting else ())
+
+
+def _written(base: Path, texts: dict[str, str]) -> list[str]:
+    for folder, text in texts.items():
+        (base / folder).mkdir(parents=True, exist_ok=True)
+        (base / folder / MANIFEST_NAME).write_text(text)
+    return [f"{folder}{MANIFEST_NAME}" for folder in texts]
 
 
 @pytest.mark.parametrize("block", ["a: [", "a: b: c", "undercroft: {chunk_by: h9}", "x: &x [*x]"])

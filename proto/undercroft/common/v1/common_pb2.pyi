@@ -291,7 +291,7 @@ class Filter(_message.Message):
 
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ChunkKind.ValueType]:
-        """Kinds of chunk."""
+        """Kinds of chunk; of files, those that have a chunk of one. Symbols and references are not restricted by them."""
 
     @_builtins.property
     def metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataFilter]:
