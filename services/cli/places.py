@@ -41,7 +41,8 @@ class Place:
     def is_of(self, source: project_pb2.Source) -> bool:
         """Tell whether a source has this place, whatever was sent or is checked out of it."""
         if self.kind is PlaceKind.FOLDER:
-            return source.folder.path == self.address
+            # A repository that was named with a revision stays one when it is named without.
+            return source.folder.path == self.address or (source.git.url == self.address and not self.is_named)
         has_id = source.name.rpartition("/")[2] == self.source_id
         if self.kind is PlaceKind.GIT:
             return source.git.url == self.address and (has_id or not self.is_named)
@@ -107,7 +108,7 @@ def _place(named: str, revision: str | None, source_id: str) -> Place:
         is_bare = (path / "HEAD").is_file() and (path / "objects").is_dir() and not (path / ".git").exists()
         if is_bare or (revision is not None and (path / ".git").exists()):
             return Place(PlaceKind.GIT, str(path), source_id, revision, is_named)
-        return Place(PlaceKind.FOLDER, str(path), source_id)
+        return Place(PlaceKind.FOLDER, str(path), source_id, is_named=is_named)
     with path.open("rb") as file:
         if file.read(len(_BUNDLE_MARKS[0])) in _BUNDLE_MARKS:
             return Place(PlaceKind.GIT, str(path), source_id, revision, is_named)

@@ -37,6 +37,7 @@ _UNREACHABLE = (
     "no route to host",
     "the remote end hung up",
     "early eof",
+    "could not read from remote repository",
 )
 
 
@@ -131,12 +132,6 @@ class GitFailed(Exception):
 def explained(error: GitFailed, what: str) -> Exception:
     """Return what a failure of git means to a caller."""
     said = error.cause.lower()
-    if any(mark in said for mark in _UNREACHABLE):
-        return Unavailable(
-            f"{what} can't be reached: {error.cause}",
-            remedy="Check the server and the network policy, then index again; what is indexed stays.",
-            reason="GIT_UNREACHABLE",
-        )
     if os.strerror(errno.ENOSPC).lower() in said:
         return NotReady(
             f"{what} can't be fetched: {error.cause}",
@@ -148,6 +143,12 @@ def explained(error: GitFailed, what: str) -> Exception:
             f"{what} is not there: {error.cause}",
             remedy="Check URL and revision, and the rights of the service's git credentials.",
             reason="GIT_NOT_FOUND",
+        )
+    if any(mark in said for mark in _UNREACHABLE):
+        return Unavailable(
+            f"{what} can't be reached: {error.cause}",
+            remedy="Check the server and the network policy, then index again; what is indexed stays.",
+            reason="GIT_UNREACHABLE",
         )
     return InvalidArgument(
         f"git can't read {what}: {error.cause}",

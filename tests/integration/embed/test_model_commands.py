@@ -70,6 +70,8 @@ def test_an_ended_preparation_cleans_up(tiny_source: Path, tmp_path: Path, numbe
         [sys.executable, *PREPARE, str(tiny_source), "--into", str(into)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # Whoever runs the tests in the background has them ignore Ctrl-C, and what they start too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         while process.poll() is None and not list(into.glob(".*.partial/tokenizer.json")):
