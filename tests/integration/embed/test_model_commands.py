@@ -66,13 +66,14 @@ def test_installing_into_a_broken_directory_says_that_it_is_taken(tiny_model: Pr
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_an_ended_preparation_cleans_up(tiny_source: Path, tmp_path: Path, number: signal.Signals) -> None:
     into = tmp_path / "models"
+    # Where the tests run in the background Ctrl-C is ignored, and by what they start too.
+    ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         [sys.executable, *PREPARE, str(tiny_source), "--into", str(into)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # Whoever runs the tests in the background has them ignore Ctrl-C, and what they start too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+    signal.signal(signal.SIGINT, ours)
     try:
         while process.poll() is None and not list(into.glob(".*.partial/tokenizer.json")):
             time.sleep(0.01)
