@@ -17,6 +17,7 @@ def extracted(text: str, *, path: str = "pkg/mod.py", module: str = "pkg.mod", t
 
 def assert_whole(extraction: Extraction, text: str, tokens: int = 254) -> None:
     """Every non-blank line in exactly one chunk, each chunk its lines, each within the budget, each key once."""
+    assert not any(note.code == "extractor_failed" for note in extraction.notes), extraction.notes
     lines = split_lines(text)
     covered: Counter[int] = Counter()
     for chunk in extraction.chunks:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from services.ingest.extraction import extract
 from services.ingest.extraction.config.entries import MAX_SYMBOLS
 from services.ingest.extraction.tokens import estimate_tokens
-from tests.support.chunks import assert_whole, codes, outline, symbols, taken
+from tests.support.chunks import codes, outline, symbols, taken
+from tests.support.extraction import assert_whole
 
 PYPROJECT = textwrap.dedent('''\
     # Of the whole file.

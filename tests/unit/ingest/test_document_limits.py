@@ -11,7 +11,8 @@ from services.ingest.extraction.pool import ExtractionPool, PoolSettings
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
 from services.ingest.skips import Skipped
 from tests.support import office
-from tests.support.chunks import assert_whole, codes
+from tests.support.chunks import codes
+from tests.support.extraction import assert_whole
 from tests.support.pdfs import assembled, make_pdf, stream
 
 _LINE = b"BT /F 10 Tf 50 700 Td (some words) Tj ET\n"

@@ -12,7 +12,8 @@ from services.ingest.chunks import Extraction
 from services.ingest.extraction.tokens import estimate_tokens
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
 from services.ingest.extraction.worker import run as run_job
-from tests.support.chunks import assert_whole, codes, outline, taken
+from tests.support.chunks import codes, outline, taken
+from tests.support.extraction import assert_whole
 
 WORDS = "Настройки читаются при запуске программы"
 HUGE_BYTES = 1_000_000

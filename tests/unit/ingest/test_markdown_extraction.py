@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.ingest.chunks import Extraction, model_input
+from services.ingest.chunks import Extraction
 from services.ingest.extraction import extract
 from services.ingest.extraction.tokens import estimate_tokens
-from services.ingest.sniffing import split_lines
+from tests.support.extraction import assert_whole
 
 
 def take(text: str, *, path: str = "docs/guide.md", tokens: int = 254) -> Extraction:
@@ -20,23 +19,6 @@ def take(text: str, *, path: str = "docs/guide.md", tokens: int = 254) -> Extrac
 
 def sections(extraction: Extraction) -> list[tuple[str, int, int]]:
     return [(chunk.title, chunk.start_line, chunk.end_line) for chunk in extraction.chunks]
-
-
-def assert_whole(extraction: Extraction, text: str, tokens: int = 254) -> None:
-    assert not any(note.code == "extractor_failed" for note in extraction.notes), extraction.notes
-    lines = split_lines(text)
-    covered: Counter[int] = Counter()
-    for chunk in extraction.chunks:
-        if chunk.columns is None:
-            assert chunk.text == "\n".join(lines[chunk.start_line - 1 : chunk.end_line])
-            covered.update(range(chunk.start_line, chunk.end_line + 1))
-        else:
-            covered[chunk.start_line] = 1
-        assert estimate_tokens(model_input(chunk.title, chunk.text)) <= tokens
-    for number, line in enumerate(lines, 1):
-        assert covered[number] == 1 or not line.strip(), (number, line)
-        assert covered[number] <= 1
-    assert len({chunk.key for chunk in extraction.chunks}) == len(extraction.chunks)
 
 
 GUIDE = textwrap.dedent("""\

@@ -14,7 +14,8 @@ from services.ingest.documents import packages, slides, workbooks
 from services.ingest.extraction.tokens import estimate_tokens
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings, run
 from tests.support import office
-from tests.support.chunks import assert_whole, codes, outline, symbols, taken
+from tests.support.chunks import codes, outline, symbols, taken
+from tests.support.extraction import assert_whole
 
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _FOOTNOTES = (

@@ -10,7 +10,8 @@ from services.ingest.documents import pdf
 from services.ingest.documents.layout import mend_words, without_repeated
 from services.ingest.extraction.tokens import estimate_tokens
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings, run
-from tests.support.chunks import assert_whole, codes, outline, symbols, taken
+from tests.support.chunks import codes, outline, symbols, taken
+from tests.support.extraction import assert_whole
 from tests.support.pdfs import assembled, make_pdf, stream
 
 _KEY = "11" * 32
