@@ -61,10 +61,12 @@ async def main() -> None:
         await database.open()
         stack.push_async_callback(database.close)
         await check_schema(database)
+        # Sources are known by where they really are, and so are the folders that archives are unpacked into.
+        local = settings.local_dir.resolve()
         volume = Volume(settings.sidecar_dir)
-        builder = SidecarBuilder(url, volume, settings.local_dir / "ingest")
+        builder = SidecarBuilder(url, volume, local / "ingest")
         builder.clean()
-        unpacked = settings.local_dir / "unpacked"
+        unpacked = local / "unpacked"
         shutil.rmtree(unpacked, ignore_errors=True)
         pipeline = load_pipeline(settings.pipeline_file)
         embedder, evidence = (
@@ -88,7 +90,7 @@ async def main() -> None:
         checkouts = Checkouts(
             GitSettings(
                 hosts=tuple(host.strip() for host in settings.git_hosts.split(",") if host.strip()),
-                mirrors=settings.local_dir / "git",
+                mirrors=local / "git",
                 configuration=settings.git_config_file,
                 timeout_s=settings.git_timeout_s,
                 limits=Limits(
@@ -98,7 +100,7 @@ async def main() -> None:
                 ),
                 own=tuple(
                     folder.resolve()
-                    for folder in (settings.data_dir, settings.local_dir, settings.sidecar_dir)
+                    for folder in (settings.data_dir, local, settings.sidecar_dir)
                     if folder is not None
                 ),
             )
@@ -106,7 +108,7 @@ async def main() -> None:
         uploads = Uploads(
             database,
             settings.sidecar_dir,
-            settings.local_dir,
+            local,
             UploadLimits(settings.upload_max_bytes, unpacked_uploads),
         )
         workshop = Workshop(
@@ -162,7 +164,7 @@ async def main() -> None:
         await stack.enter_async_context(Watcher(database, notifications, settings.data_dir).running())
         cache = EmbeddingCache(
             database,
-            settings.local_dir / "imports",
+            local / "imports",
             settings.cache_retention_s,
             url=url,
             prepare=settings.database_prepare,

@@ -90,6 +90,8 @@ class Changes:
     read: int = 0
     vouched: int = 0
     vanished: int = 0
+    # Device and inode of the root.
+    identity: tuple[int, int] = (0, 0)
 
     def is_said_otherwise(self, path: str, module: str, settings: str) -> bool:
         """Tell whether a file that was extracted has another module name now, or other settings."""
@@ -113,20 +115,17 @@ def compare(
     Files that ``must_read`` asks for are listed to be read although nothing else does. When ``trusting``, a time that
     can't be trusted is all the same: for those who will not read, and have seen no change.
     """
-    if os.path.realpath(root) != os.fspath(root):
-        raise NotFound(
-            f"{root} is no longer the folder that was added: a link has taken its place.",
-            remedy="Put the folder back, or delete the source and add the other folder.",
-            reason="SOURCE_REPLACED",
-        )
+    identity = _identity(root)
     entries = [_bounded(entry) for entry in discover(root, settings, data_dir=data_dir)]
     found = [entry for entry in entries if isinstance(entry, Found)]
     changes = Changes(ModuleRoots.of((entry.path for entry in found), root.name))
+    changes.identity = identity
     changes.skipped = [entry for entry in entries if isinstance(entry, Skipped)]
     changes.found = {entry.path: (entry.size_bytes, entry.mtime_ns) for entry in found}
     changes.seen = set(changes.found)
     changes.manifests = Manifests.of(root, changes.seen)
     git = GitIndex(root)
+    unindexed: set[str] = set()
     for entry in found:
         hint, known = hints.get(entry.path), live.get(entry.path)
         if known is not None and changes.is_said_otherwise(entry.path, known.module, known.settings):
@@ -142,19 +141,46 @@ def compare(
             hint = changes.hints[entry.path] = replace(hint, mtime_ns=entry.mtime_ns)
             changes.vouched += 1
         if hint.skip is not None:
+            unindexed.add(entry.path)
             changes.skipped.append(Skipped(entry.path, SkipReason(hint.skip[0]), hint.skip[1]))
         elif known is not None and known.content_hash == hint.content_hash:
             changes.unchanged += 1
         else:
             changes.to_read.append(entry)
-    skipped = {one.path for one in changes.skipped}
-    gone = {path for path in live if path not in changes.seen or path in skipped}
+    # By what was found, not by what is listed: names that are no text may be listed under the name of another file.
+    gone = {path for path in live if path not in changes.seen or path in unindexed}
     changes.kept = _unreached(gone, changes.skipped)
     changes.deleted = sorted(gone - changes.kept)
     changes.unchanged += len(changes.kept)
     # Not among what is gone: as a text the file is indexed all the same.
     changes.skipped += changes.manifests.problems
     return changes
+
+
+def _identity(root: Path) -> tuple[int, int]:
+    try:
+        if os.path.realpath(root) != os.fspath(root):
+            raise NotFound(
+                f"{root} is no longer the folder that was added: a link has taken its place.",
+                remedy="Put the folder back, or delete the source and add the other folder.",
+                reason="SOURCE_REPLACED",
+            )
+        status = os.stat(root)
+    except OSError as error:
+        raise NotFound(
+            f"{root} is not there: {error.strerror}.", remedy="Check the path, and the mount if there is one."
+        ) from error
+    return status.st_dev, status.st_ino
+
+
+def ensure_same(root: Path, changes: Changes) -> None:
+    """Raise NotFound when another folder, or none, is where the compared one was: its files are not deleted."""
+    if _identity(root) != changes.identity:
+        raise NotFound(
+            f"{root} was replaced by another folder while it was read.",
+            remedy="Index again; until then the project stays as it is.",
+            reason="SOURCE_REPLACED",
+        )
 
 
 def _unreached(paths: Set[str], skipped: Sequence[Skipped]) -> set[str]:
@@ -165,7 +191,11 @@ def _unreached(paths: Set[str], skipped: Sequence[Skipped]) -> set[str]:
 
 
 def count_changed(root: Path, settings: DiscoverySettings, data_dir: Path | None, changes: Changes) -> int:
-    """Count the files that have come, gone or changed since they were compared or read, by size and time."""
+    """Count the files that have come, gone or changed since they were compared or read, by size and time.
+
+    Raises as ``ensure_same`` and ``discover``.
+    """
+    ensure_same(root, changes)
     known = {**changes.found, **{path: (hint.size_bytes, abs(hint.mtime_ns)) for path, hint in changes.hints.items()}}
     now = {
         entry.path: (entry.size_bytes, entry.mtime_ns)

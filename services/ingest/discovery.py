@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from services.core.errors import InvalidArgument, NotFound, PermissionDenied
@@ -25,7 +25,9 @@ from services.ingest.skips import Skipped, SkipReason
 DEFAULT_MAX_FILE_BYTES = 2 * 1024 * 1024
 DEFAULT_MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 _MAX_DEPTH = 200
-_MAX_RULES_BYTES = 1024 * 1024
+# Of one ignore file, and of all in a source: what compiling them costs is not bounded otherwise.
+_MAX_RULES_BYTES = 128 * 1024
+_MAX_ALL_RULES_BYTES = 1024 * 1024
 _READ_ATTEMPTS = 3
 # What a mount that is away for a moment, or a process short of something, answers.
 _PASSING_ERRORS = frozenset(
@@ -136,6 +138,8 @@ class _Walk:
     root: str
     settings: DiscoverySettings
     data_dir: _DataDirectory | None
+    # Sizes of the ignore files so far.
+    rules_bytes: list[int] = field(default_factory=list)
 
 
 def discover(root: Path, settings: DiscoverySettings, *, data_dir: Path | None = None) -> Iterator[Found | Skipped]:
@@ -229,7 +233,7 @@ def _list(folder: _Folder, walk: _Walk) -> Iterator[Found | Skipped | _Folder]:
     rules = folder.rules
     problems: dict[str, Skipped] = {}
     if walk.settings.honour_gitignore:
-        own, problems = _own_rules(folder, entries)
+        own, problems = _own_rules(folder, entries, walk)
         # The project's own patterns stay in front; a deeper ignore file wins over a higher one.
         first = 1 if walk.settings.ignore else 0
         rules = (*rules[:first], *own, *rules[first:])
@@ -325,7 +329,7 @@ def _whole_folder_exclusion(folder: _Folder, entries: dict[str, os.DirEntry[str]
 
 
 def _own_rules(
-    folder: _Folder, entries: dict[str, os.DirEntry[str]]
+    folder: _Folder, entries: dict[str, os.DirEntry[str]], walk: _Walk
 ) -> tuple[list[tuple[IgnoreRules, int]], dict[str, Skipped]]:
     """Read the ignore rules that a folder brings, the stronger first; what cannot be read, by the entry's name."""
     places = []
@@ -337,9 +341,11 @@ def _own_rules(
     problems: dict[str, Skipped] = {}
     for place in places:
         try:
-            rules = IgnoreRules(
-                _read_rules(os.path.join(folder.absolute, place)), origin=_printable(folder.path + place)
-            )
+            patterns = _read_rules(os.path.join(folder.absolute, place))
+            if sum(walk.rules_bytes) + len(patterns) > _MAX_ALL_RULES_BYTES:
+                raise OSError(errno.EFBIG, f"all ignore files have more than {_MAX_ALL_RULES_BYTES:,} bytes")
+            walk.rules_bytes.append(len(patterns))
+            rules = IgnoreRules(patterns, origin=_printable(folder.path + place))
         except FileNotFoundError:
             continue
         except OSError as error:

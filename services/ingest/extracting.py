@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from services.ingest.changes import Candidate, Changes
 from services.ingest.chunks import Chunk, embedded_title, model_input
 from services.ingest.embedder import EmbeddingModel
 from services.ingest.extraction.pool import ExtractionPool, PoolSettings
-from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
+from services.ingest.extraction.worker import Extracted, Job, Outcome, WorkerSettings
 from services.ingest.file_settings import FileSettings
 from services.ingest.fingerprint import content_hash, embedding_fingerprint
 from services.ingest.keys import fitted
@@ -24,6 +25,7 @@ from services.ingest.store.kinds import CHUNK_KINDS
 from services.ingest.store.staging import StagedChunk, StagedFile
 from services.ingest.tiers import Tier, embedded_keys
 
+_POLL_S = 0.5
 # Chunks of a project without a model are cut for one of the usual size.
 _BUDGET_WITHOUT_MODEL_TOKENS = 254
 
@@ -57,15 +59,19 @@ class Extracting:
         batch: Sequence[Candidate],
         model: EmbeddingModel | None,
         pipeline: bytes,
+        on_wait: Callable[[], Awaitable[None]],
     ) -> ExtractedBatch:
-        """Extract files of one source, and hash their chunks as ``pipeline`` makes them."""
+        """Extract files of one source, and hash their chunks as ``pipeline`` makes them.
+
+        ``on_wait`` is called meanwhile, and raises to stop it.
+        """
         pool = self._pool(model)
         settings = [changes.manifests.settings(one.path) for one in batch]
         jobs = [
             Job(one.path, one.data, changes.roots.module(one.path), said)
             for one, said in zip(batch, settings, strict=True)
         ]
-        outcomes = await asyncio.to_thread(lambda: list(pool.extract(jobs)))
+        outcomes = await _extracted(pool, jobs, on_wait)
         digest = model.digest if model else ""
         files: list[StagedFile] = []
         skipped: dict[str, Skipped] = {}
@@ -93,6 +99,20 @@ class Extracting:
             )
             self._pools[key] = ExtractionPool(PoolSettings(worker, self._workers))
         return self._pools[key]
+
+
+async def _extracted(
+    pool: ExtractionPool, jobs: Sequence[Job], on_wait: Callable[[], Awaitable[None]]
+) -> list[Outcome]:
+    stop = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(lambda: list(pool.extract(jobs, stop))))
+    try:
+        while not (await asyncio.wait({work}, timeout=_POLL_S))[0]:
+            await on_wait()
+    finally:
+        stop.set()
+        await asyncio.wait({work})
+    return work.result()
 
 
 def _staged(

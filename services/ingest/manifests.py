@@ -33,6 +33,7 @@ _MAX_BYTES = 64 * 1024
 _MAX_OVERRIDES = 200
 _MAX_GLOBS = 500
 _MAX_GLOB_CHARS = 500
+_MAX_WILDCARDS = 32
 _MAX_CAUSE_CHARS = 300
 
 # Strict: else the number 1 is true, and 1.0 is 1.
@@ -68,6 +69,8 @@ class _Override(_Part):
         globs = [value] if isinstance(value, str) else value
         if not globs or any(not 0 < len(one) <= _MAX_GLOB_CHARS or one.startswith("/") for one in globs):
             raise ValueError("globs over paths relative to the manifest's folder")
+        if any(sum(map(one.count, "*?[")) > _MAX_WILDCARDS for one in globs):
+            raise ValueError(f"a glob with more than {_MAX_WILDCARDS} of *, ? and [")
         return value
 
 
@@ -185,7 +188,7 @@ def _read(root: Path, path: str) -> list[Rule] | Skipped:
         return body
     try:
         file = _File.model_validate(yaml.load(body.data, Loader=yaml.CSafeLoader))
-    except (yaml.YAMLError, pydantic.ValidationError, RecursionError, ValueError) as error:
+    except Exception as error:  # whatever the parser makes of it: a tag with a bad value raises anything
         cause = _first_cause(error)
         return Skipped(path, SkipReason.MANIFEST_INVALID, f"{cause}; the folder is indexed without it")
     parts: Sequence[_Part] = (file, *file.overrides)
@@ -202,4 +205,4 @@ def _first_cause(error: Exception) -> str:
     if isinstance(error, pydantic.ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"[:_MAX_CAUSE_CHARS]
-    return " ".join(str(error).split())[:_MAX_CAUSE_CHARS]
+    return (" ".join(str(error).split()) or type(error).__name__)[:_MAX_CAUSE_CHARS]

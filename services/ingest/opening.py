@@ -118,7 +118,7 @@ def _without_top(root: Path, skipped: Sequence[Skipped], now: Indexed) -> Opened
     top = f"{children[0].name}/"
     inner = [replace(one, path=one.path.removeprefix(top)) for one in skipped if one.path != top]
     # A package at the top is not named by a version, which the next archive has another of.
-    named = root.parent / "top" / (_VERSION.sub("", children[0].name) or root.name)
+    named = root.parent / f"{root.name}.top" / (_VERSION.sub("", children[0].name) or root.name)
     named.parent.mkdir()
     return Opened(children[0].rename(named), now, inner)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,12 @@ import structlog
 
 from services.core.authorization import Visible
 from services.core.db import Connection, Database
-from services.core.errors import DataLoss, InvalidArgument
+from services.core.errors import DataLoss, InvalidArgument, NotReady
 from services.core.names import check_text
 from services.core.sidecars import Volume
 from services.ingest.archives.names import PlainLayout
 from services.ingest.archives.unpacking import Archive, ArchiveLimits, Unpacked, check
+from services.ingest.disk import ensure_room
 from services.ingest.projects import ARCHIVE, Source
 from services.ingest.spool import spooled
 from services.ingest.store import projects, uploads
@@ -55,6 +57,7 @@ class Uploads:
     def __init__(self, database: Database, sidecar_dir: Path, local_dir: Path, limits: UploadLimits) -> None:
         self._database = database
         # Apart from the sidecars: those can be made again from Postgres, an upload can't.
+        self._root = sidecar_dir
         self._volume = Volume(sidecar_dir / _FOLDER)
         self._local = local_dir / _FOLDER
         self._limits = limits
@@ -72,9 +75,8 @@ class Uploads:
         async with spooled(self._bounded(parts), self._local, "archive") as file:
             async with self._checking:
                 unpacked = await asyncio.to_thread(self._check, file, name)
-            file.seek(0)
             # The row comes first: the file of a row is never collected.
-            digest, size = await asyncio.to_thread(self._volume.keep, file)
+            digest, size = await asyncio.to_thread(self._keep, file)
             upload = Upload(digest, name, size)
             async with self._database.transaction() as connection:
                 await uploads.put(connection, owner.id, upload)
@@ -93,6 +95,18 @@ class Uploads:
                     reason="ARCHIVE_TOO_LARGE",
                 )
             yield part
+
+    def _keep(self, file: BinaryIO) -> tuple[bytes, int]:
+        try:
+            ensure_room(self._root, file.seek(0, os.SEEK_END))
+        except OSError as error:
+            raise NotReady(
+                f"The shared volume has no room for the archive: {error.strerror}.",
+                remedy="Free space there, then send it again; nothing has changed.",
+                reason="SIDECAR_VOLUME_UNWRITABLE",
+            ) from error
+        file.seek(0)
+        return self._volume.keep(file)
 
     def _check(self, file: BinaryIO, name: str) -> Unpacked:
         try:

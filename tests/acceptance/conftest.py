@@ -15,7 +15,11 @@ from tests.support.appliance import Appliance, running_appliance
 @pytest.fixture(scope="session")
 def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     settings = {"UNDERCROFT_GIT_HOSTS": "127.0.0.1"}
-    with running_appliance(tmp_path_factory.mktemp("appliance") / "home", settings) as running:
+    base = tmp_path_factory.mktemp("appliance")
+    # As where a disk is mounted elsewhere: nothing may depend on the way by which a folder is named.
+    (base / "disk").mkdir()
+    (base / "link").symlink_to(base / "disk")
+    with running_appliance(base / "link" / "home", settings) as running:
         yield running
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -339,6 +340,74 @@ def test_what_is_left_out_of_a_commit_is_named_up_to_a_number(appliance: Applian
         request.page_token = page.next_page_token
     assert len(details) == 10_001
     assert "50 more entries that are left out" in details
+
+
+def test_a_repository_that_lacks_a_file_says_so(appliance: Appliance, repository: Repository) -> None:
+    appliance.create_project("lacking", [], model="")
+    add(appliance, "lacking", repository.folder)
+    blob = git(repository.folder, "rev-parse", "HEAD:README.md")
+    (repository.folder / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(AssertionError, match="missing or damaged"):
+        appliance.index("lacking")
+
+
+def test_what_a_repository_says_of_itself_is_told_and_not_that_a_branch_is_missing(
+    appliance: Appliance, repository: Repository
+) -> None:
+    appliance.create_project("misconfigured", [], model="")
+    add(appliance, "misconfigured", repository.folder, "main")
+    (repository.folder / ".git" / "config").write_text("[core\n")
+    with pytest.raises(AssertionError, match="bad config"):
+        appliance.index("misconfigured")
+
+
+def test_a_commit_that_lists_more_than_anybody_has_memory_for_is_refused(
+    appliance: Appliance, repository: Repository
+) -> None:
+    """Thirty trees, each of which holds the one below twice: a milliard of files in a few kilobytes."""
+    blob = git(repository.folder, "rev-parse", "HEAD:README.md")
+
+    def tree(entries: str) -> str:
+        made = subprocess.run(
+            ["git", "-C", str(repository.folder), "mktree"],
+            input=entries,
+            env=_ENVIRONMENT,
+            text=True,
+            capture_output=True,
+            check=True,
+        )
+        return made.stdout.strip()
+
+    deepest = tree(f"100644 blob {blob}\ta.md\n")
+    for _ in range(30):
+        deepest = tree(f"040000 tree {deepest}\ta\n040000 tree {deepest}\tb\n")
+    commit = git(repository.folder, "commit-tree", deepest, "-m", "bomb")
+    git(repository.folder, "update-ref", "refs/heads/bomb", commit)
+    appliance.create_project("bomb", [], model="")
+    add(appliance, "bomb", repository.folder, "bomb")
+    with pytest.raises(AssertionError, match="GIT_TOO_LARGE"):
+        appliance.index("bomb")
+
+
+def test_what_was_fetched_for_a_source_is_no_repository_of_another(
+    appliance: Appliance, repository: Repository, daemon: str
+) -> None:
+    appliance.create_project("secret", [], model="")
+    add(appliance, "secret", daemon)
+    appliance.index("secret")
+    (mirror,) = (appliance.home / "local" / "git").glob("*-*")
+    number = mirror.name.partition("-")[0]
+    thief = Repository(repository.folder.parent / "thief")
+    thief.commit({"a.md": "# Mine\n"})
+    for pointer in (f"gitdir: {appliance.home}/local/git/{number}\n", f"gitdir: {appliance.home}/local/git\n"):
+        shutil.rmtree(thief.folder / ".git", ignore_errors=True)
+        (thief.folder / ".git").write_text(pointer)
+        project = f"thief-{len(pointer)}"
+        appliance.create_project(project, [], model="")
+        add(appliance, project, thief.folder, "main")
+        with pytest.raises(AssertionError, match="GIT_"):
+            appliance.index(project)
+        (thief.folder / ".git").unlink()
 
 
 def test_a_missing_revision_is_told(appliance: Appliance, repository: Repository) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.longrunning import operations_pb2
 from google.protobuf import field_mask_pb2
 from undercroft.client import explain
 from undercroft.common.v1 import common_pb2
-from undercroft.ingest.v1 import index_service_pb2, project_pb2, project_service_pb2
+from undercroft.ingest.v1 import index_run_pb2, index_service_pb2, project_pb2, project_service_pb2
 from undercroft.search.v1 import search_service_pb2
 
 from tests.support.appliance import MODEL, Appliance, undercroft
@@ -256,8 +257,6 @@ def test_a_file_edited_during_a_run_leaves_the_project_stale(
 def test_a_run_can_be_cancelled_and_leaves_the_live_generation(
     appliance: Appliance, copy_package: Copy, project: str
 ) -> None:
-    from google.longrunning import operations_pb2
-
     folder = copy_package("markdown_it")
     appliance.create_project(project, [folder])
     operation = appliance.start_index(project)
@@ -267,6 +266,40 @@ def test_a_run_can_be_cancelled_and_leaves_the_live_generation(
     assert ended.error.code == grpc.StatusCode.CANCELLED.value[0]
     assert appliance.search("token", project).snapshots[0].generation == 0
     assert appliance.index(project).published
+
+
+def test_a_run_can_be_cancelled_while_its_files_are_slow(appliance: Appliance, tmp_path: Path, project: str) -> None:
+    """All of them are one batch; what of it is under way is not waited for."""
+    slow = "[a](b) `c.d` *e*\n> - text\n\n" * 60_000
+    folder = write(tmp_path / "docs", {f"{number}.md": f"{number}\n\n{slow}" for number in range(16)})
+    appliance.create_project(project, [folder], model="")
+    operation = appliance.start_index(project)
+    for update in appliance.client.index.WatchIndexRun(index_service_pb2.WatchIndexRunRequest(operation=operation)):
+        if update.report.stage == index_run_pb2.INDEX_STAGE_EXTRACT:
+            break
+    time.sleep(2)
+    begun = time.monotonic()
+    appliance.client.operations.CancelOperation(operations_pb2.CancelOperationRequest(name=operation))
+    ended = appliance.client.operations.WaitOperation(operations_pb2.WaitOperationRequest(name=operation), timeout=60)
+    assert ended.error.code == grpc.StatusCode.CANCELLED.value[0]
+    assert time.monotonic() - begun < 15
+
+
+def test_a_folder_that_vanishes_during_a_run_leaves_the_project_as_it_was(
+    appliance: Appliance, copy_package: Copy, project: str
+) -> None:
+    folder = copy_package("sqlalchemy")
+    appliance.create_project(project, [folder], model="")
+    operation = appliance.start_index(project)
+    for update in appliance.client.index.WatchIndexRun(index_service_pb2.WatchIndexRunRequest(operation=operation)):
+        if update.report.files.new:
+            break
+    folder.rename(folder.parent / "elsewhere")
+    ended = appliance.client.operations.WaitOperation(operations_pb2.WaitOperationRequest(name=operation), timeout=120)
+    assert ended.error.code == grpc.StatusCode.NOT_FOUND.value[0]
+    assert appliance.status(project).snapshot.generation == 0
+    (folder.parent / "elsewhere").rename(folder)
+    assert appliance.index(project).files.new > 100
 
 
 def test_deleted_sources_leave_the_project(appliance: Appliance, tmp_path: Path, project: str) -> None:

@@ -301,3 +301,17 @@ def test_the_command_sends_an_archive_and_replaces_it(appliance: Appliance, tmp_
     refused = undercroft("index", str(hostile), "-p", "sent-by-command", home=appliance.home, check=False)
     assert refused.returncode != 0
     assert "leads out of it" in refused.stderr
+
+
+def test_of_members_with_one_name_the_last_is_indexed(appliance: Appliance) -> None:
+    """As ``tar x`` has it: an archive that was added to holds the older file as well."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for text in ("# Old umbrella\n", "# New umbrella\n"):
+            member = tarfile.TarInfo("top/a.md")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    appliance.create_project("added-to", [], model="")
+    add(appliance, "added-to", "top", send(appliance, "added-to", made.getvalue()))
+    appliance.index("added-to")
+    assert [chunk.text for chunk in appliance.export("added-to")] == ["# New umbrella"]

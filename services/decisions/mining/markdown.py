@@ -18,7 +18,7 @@ _NUMBERED_TITLE = re.compile(r"^(\d{1,6})([.)] +\S[^\n]{0,200}\n={3,}[ \t]*$)", 
 _ESCAPED_NUMBER = re.compile(r"^(\d{1,6})\\([.)])")
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,300}>")
 _FIELDLIKE = re.compile(r"^\W{0,4}[A-Za-z][A-Za-z /-]{0,40}[*_]{0,3}:")
-_ANCHOR = re.compile(r"\s*\{#[^{}]*\}\s*$")
+_ANCHOR = re.compile(r"(?<!\s)\s*\{#[^{}]*\}\s*$")
 _MAX_UNDERLINED_CHARS = 160
 
 

@@ -105,7 +105,7 @@ def unpack(archive: Archive, into: Path, limits: ArchiveLimits) -> Unpacked:
     ``NotReady`` if it cannot be written to.
     """
     with opened(archive.path, archive.name) as stream:
-        return _read(stream, archive, FolderSink(_emptied(into)), limits)
+        return _read(stream, archive, FolderSink(_emptied(into), replaces=True), limits)
 
 
 def check(stream: BinaryIO, archive: Archive, limits: ArchiveLimits) -> Unpacked:
@@ -128,7 +128,7 @@ def _read(stream: BinaryIO, archive: Archive, sink: Sink, limits: ArchiveLimits)
             remedy=archive.remedy,
             reason="ARCHIVE_DAMAGED",
         ) from error
-    return Unpacked(unpacking.files, unpacking.size_bytes, unpacking.all_skipped(), unpacking.beyond)
+    return Unpacked(len(unpacking.written), unpacking.size_bytes, unpacking.all_skipped(), unpacking.beyond)
 
 
 def sha256_of(path: Path, name: str) -> bytes:
@@ -200,11 +200,13 @@ class _Nowhere:
 
 
 class FolderSink:
-    """Writes members below a folder that is its own."""
+    """Writes members below a folder that is its own. ``replaces`` lets the last of several with one name win."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, replaces: bool = False) -> None:
         self._root = root
+        self._replaces = replaces
         self._made: set[str] = set()
+        self._written: set[str] = set()
 
     def write(self, path: str, blocks: Iterator[bytes]) -> None:
         try:
@@ -228,8 +230,12 @@ class FolderSink:
         if folder not in self._made:
             (self._root / folder).mkdir(parents=True, exist_ok=True)
             self._made.add(folder)
+        if self._replaces and path in self._written:
+            (self._root / path).unlink()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(self._root / path, flags, _FILE_MODE)
+        descriptor = os.open(self._root / path, flags, _FILE_MODE)
+        self._written.add(path)
+        return descriptor
 
     def _append(self, descriptor: int, block: bytes) -> None:
         rest = memoryview(block)
@@ -272,7 +278,7 @@ class _Unpacking:
     sink: Sink
     limits: ArchiveLimits
     layout: Layout
-    files: int = 0
+    written: dict[str, int] = field(default_factory=dict)  # sizes by path
     size_bytes: int = 0
     beyond: str = ""
     skipped: dict[Skipped, None] = field(default_factory=dict)  # a folder once, whatever lies in it
@@ -332,11 +338,15 @@ class _Unpacking:
         return None
 
     def write(self, path: str, member: Member) -> tuple[SkipReason, str] | None:
+        before = self.size_bytes
         try:
             self.sink.write(path, self.counted(member.blocks()))
         except (FileExistsError, NotADirectoryError):
             return SkipReason.EXCLUDED, "another member has this name"
-        self.files += 1
+        size_bytes = self.size_bytes - before
+        # The last of several with one name takes the place of the others.
+        self.size_bytes -= self.written.get(path, 0)
+        self.written[path] = size_bytes
         return None
 
     def counted(self, blocks: Iterator[bytes]) -> Iterator[bytes]:

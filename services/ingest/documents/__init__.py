@@ -93,8 +93,8 @@ def is_document(path: str) -> bool:
     return _format(path) is not None
 
 
-def read_document(data: bytes, path: str) -> Document | Skipped | Note | None:
-    """Convert a file, if its name is that of a document.
+def read_document(data: bytes, path: str, *, unread_because: str = "") -> Document | Skipped | Note | None:
+    """Convert a file, if its name is that of a document; ``unread_because`` says why its reader is not even tried.
 
     None: it is none, and its bytes are its text. A note: its reader can't take it, and its bytes are its text. A binary
     document that can't be read becomes a few lines that say so, so that it is found and listed under its name.
@@ -105,13 +105,15 @@ def read_document(data: bytes, path: str) -> Document | Skipped | Note | None:
     skipped = refused(data, path)
     if skipped is not None:
         return skipped
-    reader = kind.load()  # a library that is missing is no fault of the file
-    try:
-        return reader(data, path)
-    except MemoryError:
-        raise
-    except Exception as error:  # whatever a parser makes of a damaged file
-        detail, known = _told(error)
+    detail, known = unread_because, tuple[str, ...]()
+    if not unread_because:
+        reader = kind.load()  # a library that is missing is no fault of the file
+        try:
+            return reader(data, path)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a parser makes of a damaged file
+            detail, known = _told(error)
     note = Note("document_unreadable", detail[:400])
     return note if kind.is_text else _stub(path, kind, note, known)
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import openpyxl
+from openpyxl.worksheet._read_only import ReadOnlyWorksheet
 
 from services.ingest.chunks import Note
 from services.ingest.documents.document import Document, Unreadable
@@ -43,13 +44,15 @@ def _read(book: openpyxl.Workbook) -> Document | None:
     outline.begin(())
     outline.add(one_line(str(book.properties.title or ""))[:_MAX_NAME_CHARACTERS])
     cells = 0
+    unread: list[str] = []
     for sheet in book.worksheets:
         name = one_line(sheet.title)[:_MAX_NAME_CHARACTERS] or "sheet"
         outline.begin((name,), label="" if sheet.sheet_state == "visible" else "hidden", is_heading=True)
         outline.add(name)
         rows = 0
+        unread.clear()
         sheet.reset_dimensions()  # files lie about them, and rows would be filled up to what they say
-        for row in sheet.iter_rows(max_row=_MAX_ROWS, values_only=True):
+        for row in _rows(sheet, unread):
             line, count = _line(row)
             if not count:
                 continue
@@ -60,7 +63,22 @@ def _read(book: openpyxl.Workbook) -> Document | None:
                 return outline.document("xlsx")
             outline.add(line, blank_before=rows == 0)
             rows += 1
+        if unread:
+            outline.add("… and rows that can't be read")
+            outline.notes.append(Note("document_cut", f"{name}: only the first {rows:,} rows, then {unread[0]}"))
+    if unread and not cells:
+        raise Unreadable(f"its cells can't be read ({unread[0]})")
     return outline.document("xlsx") if cells else None
+
+
+def _rows(sheet: ReadOnlyWorksheet, unread: list[str]) -> Iterator[Sequence[object]]:
+    """Yield the rows up to one that can't be read; ``unread`` then says why."""
+    try:
+        yield from sheet.iter_rows(max_row=_MAX_ROWS, values_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # of one cell: a date before time began, a text that the file does not have
+        unread.append(f"{type(error).__name__}: {error}"[:200])
 
 
 def _line(row: Sequence[object]) -> tuple[str, int]:

@@ -32,13 +32,14 @@ def extract(
     count_tokens: TokenCounter,
     budget_tokens: int,
     chunk_by: ChunkBy = ChunkBy.AUTO,
+    plain_because: str = "",
 ) -> Extraction:
     """Extract one file.
 
     ``text`` is decoded (``services.ingest.sniffing``); ``module`` is its dotted name if it is Python
     (``services.ingest.modules``). ``budget_tokens`` bounds title and text of each chunk as ``model_input`` joins them,
     counted by ``count_tokens`` without the model's special tokens. ``chunk_by`` says at which headings a document is
-    cut, unless it says so itself.
+    cut, unless it says so itself. ``plain_because`` says why it is cut as plain text whatever it is.
 
     Raises ``InvalidArgument`` if the budget leaves no room for text.
     """
@@ -46,9 +47,9 @@ def extract(
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     language = language_of(path, text)
-    notes: list[Note] = []
+    notes = [Note("extractor_failed", plain_because)] if plain_because else []
     try:
-        found = _extract(path, text, language, module, budget, chunk_by)
+        found = None if plain_because else _extract(path, text, language, module, budget, chunk_by)
         if isinstance(found, Extraction):
             return labelled(found, label)
         if found is not None:

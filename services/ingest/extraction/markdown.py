@@ -31,7 +31,7 @@ from services.ingest.extraction.sections import (
 from services.ingest.file_settings import ChunkBy
 from services.ingest.sniffing import split_lines
 
-_HEADING_ID = re.compile(r"\s*\{[#:.][^}]*\}\s*$")
+_HEADING_ID = re.compile(r"(?<!\s)\s*\{[#:.][^{}]*\}\s*$")
 _CODE_SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(r"\]\(\s*<?([^\s<>()]+(?:\([^\s()]*\)[^\s()]*)*)>?")
 _DEFINITION = re.compile(r" {0,3}\[(?!\^)(?:[^\[\]\\]|\\.){1,200}\]:[ \t]*<?(?P<link>[^\s<>]+)")
@@ -86,8 +86,8 @@ def _titles(tokens: Sequence[Token]) -> list[Title]:
 def _plain(content: str) -> str:
     """Take the markup out of a heading."""
     content = _HEADING_ID.sub("", content)
-    content = re.sub(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])", r"\1", content)
-    content = re.sub(r"<[^>]+>", "", content)
+    content = re.sub(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])", r"\1", content)
+    content = re.sub(r"<[^<>]+>", "", content)
     content = re.sub(r"(?<!\\)[`]+|(?<![\w\\])[*_]{1,3}(?=\S)|(?<=\S)(?<!\\)[*_]{1,3}(?!\w)", "", content)
     content = re.sub(r"\\([^\w\s])", r"\1", content)
     return " ".join(content.split())

@@ -11,12 +11,13 @@ from services.ingest.extraction.text import cut_ranks
 from services.ingest.file_settings import ChunkBy
 from services.ingest.sniffing import split_lines
 
-_ASCIIDOC_TITLE = re.compile(r"(?P<marks>={1,6}|#{1,6})[ \t]+(?P<name>\S[^\n]*?)(?:[ \t]+(?P=marks))?[ \t]*$")
+_ASCIIDOC_MARKS = re.compile(r"(={1,6}|#{1,6})[ \t]")
 # A line that opens a block, which the same line closes.
 _ASCIIDOC_BLOCK = re.compile(
     r"(?:-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|[|,:!]={3,}|`{3,}|~{3,})(?=[ \t]*$|\w)"
 )
-_ORG_TITLE = re.compile(r"(?P<marks>\*{1,40})[ \t]+(?P<name>\S[^\n]*?)[ \t]*(?:[ \t]+:[\w@#%:]+:)?[ \t]*$")
+_ORG_MARKS = re.compile(r"(\*{1,40})[ \t]")
+_ORG_TAGS = re.compile(r":[\w@#%:]+:")
 _ORG_STATE = re.compile(r"^(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+(?=\S)|\[#[A-Z0-9]\][ \t]+(?=\S)")
 _ORG_BLOCK = re.compile(r"[ \t]*#\+(?P<edge>begin|end)_(?P<kind>\w+)", re.IGNORECASE)
 
@@ -39,8 +40,11 @@ def _asciidoc(lines: Sequence[str]) -> Iterator[Title]:
             closing = "" if line.rstrip() == closing else closing
         elif block is not None:
             closing = block[0]
-        elif (title := _ASCIIDOC_TITLE.match(line)) is not None:
-            yield Title(len(title["marks"]), " ".join(title["name"].split()), number, number)
+        elif (title := _ASCIIDOC_MARKS.match(line)) is not None and (words := line[title.end() :].split()):
+            marks = title[1]
+            # The marks may stand behind the title as well.
+            words = words[:-1] if len(words) > 1 and words[-1] == marks else words
+            yield Title(len(marks), " ".join(words), number, number)
 
 
 def _org(lines: Sequence[str]) -> Iterator[Title]:
@@ -53,6 +57,6 @@ def _org(lines: Sequence[str]) -> Iterator[Title]:
                 closing = closing or kind
             elif kind == closing:
                 closing = ""
-        elif not closing and (title := _ORG_TITLE.match(line)) is not None:
-            name = _ORG_STATE.sub("", title["name"])
-            yield Title(len(title["marks"]), " ".join(name.split()), number, number)
+        elif not closing and (title := _ORG_MARKS.match(line)) is not None and (words := line[title.end() :].split()):
+            words = words[:-1] if len(words) > 1 and _ORG_TAGS.fullmatch(words[-1]) else words
+            yield Title(len(title[1]), " ".join(_ORG_STATE.sub("", " ".join(words)).split()), number, number)

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import IO, Self
 
@@ -38,6 +38,16 @@ from services.ingest.extraction.worker import (
 from services.ingest.skips import Skipped, SkipReason
 
 _START_TIMEOUT_S = 60.0
+_STOP_LOOK_S = 0.5
+# What a file is skipped for that may be plain text all the same.
+_BEYOND_LIMITS = frozenset(
+    {
+        SkipReason.EXTRACTION_TIMEOUT,
+        SkipReason.EXTRACTION_CRASHED,
+        SkipReason.EXTRACTION_MEMORY,
+        SkipReason.EXTRACTION_FAILED,
+    }
+)
 _START = "from services.ingest.extraction.worker import main; main()"
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "SYSTEMROOT")
 _FORCED = {
@@ -83,30 +93,41 @@ class ExtractionPool:
         with self._slots:
             self._put(self._take())
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: threading.Event | None = None) -> Outcome:
         """Extract one file; blocks while all workers are busy.
 
-        Raises ``NotReady`` if workers cannot start, ``Unavailable`` if the pool is closed.
+        A file that its extractor can't take within the limits is taken as plain text. Raises ``NotReady`` if workers
+        cannot start, ``Unavailable`` if the pool is closed or ``stop`` is set.
         """
         with self._slots:
-            worker = self._take()
-            outcome = self._attempt(worker, job)
-            if outcome is None:
-                # The state left by earlier files may be to blame: a fresh process tells.
-                fresh = worker.files_done == 0
-                outcome = _crashed(worker, job) if fresh else None
-            if outcome is None:
-                worker = self._take(fresh=True)
-                outcome = self._attempt(worker, job) or _crashed(worker, job)
+            outcome = self._outcome(job, stop)
+            if isinstance(outcome, Skipped) and outcome.reason in _BEYOND_LIMITS:
+                plain = self._outcome(replace(job, plain_because=outcome.detail), stop)
+                return outcome if isinstance(plain, Skipped) else plain
             return outcome
 
-    def extract(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
-        """Extract many files; outcomes come in the order of the jobs, which are drawn only as fast as they are done."""
+    def _outcome(self, job: Job, stop: threading.Event | None) -> Outcome:
+        worker = self._take()
+        outcome = self._attempt(worker, job, stop)
+        if outcome is None:
+            # The state left by earlier files may be to blame: a fresh process tells.
+            fresh = worker.files_done == 0
+            outcome = _crashed(worker, job) if fresh else None
+        if outcome is None:
+            worker = self._take(fresh=True)
+            outcome = self._attempt(worker, job, stop) or _crashed(worker, job)
+        return outcome
+
+    def extract(self, jobs: Iterable[Job], stop: threading.Event | None = None) -> Iterator[Outcome]:
+        """Extract many files; outcomes come in the order of the jobs, which are drawn only as fast as they are done.
+
+        Raises as ``run``; soon after ``stop`` is set.
+        """
         pending: deque[Future[Outcome]] = deque()
         executor = ThreadPoolExecutor(self._settings.workers, thread_name_prefix="extraction")
         try:
             for job in jobs:
-                pending.append(executor.submit(self.run, job))
+                pending.append(executor.submit(self.run, job, stop))
                 if len(pending) >= 4 * self._settings.workers:
                     yield pending.popleft().result()
             while pending:
@@ -123,11 +144,11 @@ class ExtractionPool:
         for worker in workers:
             self._discard(worker)
 
-    def _attempt(self, worker: _Worker, job: Job) -> Outcome | None:
+    def _attempt(self, worker: _Worker, job: Job, stop: threading.Event | None) -> Outcome | None:
         """Run a job on a worker; None says that the worker died of it."""
         timeout_s = self._settings.worker.file_timeout_s
         try:
-            answer = worker.ask(job, timeout_s * WALL_FACTOR)
+            answer = worker.ask(job, timeout_s * WALL_FACTOR, stop)
         except TimeoutError:
             self._discard(worker)
             return Skipped(job.path, SkipReason.EXTRACTION_TIMEOUT, f"took more than {timeout_s * WALL_FACTOR:g} s")
@@ -238,9 +259,9 @@ class _Worker:
             remedy = answer.remedy if isinstance(answer, Ready) else ""
             raise NotReady(problem, remedy=remedy, reason="EXTRACTION_WORKER_UNSTARTABLE")
 
-    def ask(self, job: Job, timeout_s: float) -> object:
-        """Send a job and wait for its answer. Raises ``TimeoutError`` or ``_WorkerDied``."""
-        return self._exchange(encode(job), timeout_s)
+    def ask(self, job: Job, timeout_s: float, stop: threading.Event | None) -> object:
+        """Send a job and wait for its answer. Raises TimeoutError, _WorkerDied, or Unavailable if stopped."""
+        return self._exchange(encode(job), timeout_s, stop)
 
     def kill(self) -> None:
         """End the process, whatever it does, and keep why it had ended if it had."""
@@ -265,7 +286,7 @@ class _Worker:
 
     def _at_end(self) -> bool:
         """Whether the process has closed its end, and so is about to be gone."""
-        return bool(select.select([self._stdout], [], [], 0)[0])
+        return bool(_ready(self._stdout, None, 0)[0])
 
     def _last_words(self) -> str:
         self._stderr.seek(0, os.SEEK_END)
@@ -274,7 +295,7 @@ class _Worker:
         fatal = [line for line in words if line.startswith("Fatal Python error") or "Error" in line.split(":")[0]]
         return (fatal or words or [""])[-1][:200]
 
-    def _exchange(self, message: bytes, timeout_s: float) -> object:
+    def _exchange(self, message: bytes, timeout_s: float, stop: threading.Event | None = None) -> object:
         deadline = time.monotonic() + timeout_s
         outbox = memoryview(message)
         inbox = bytearray()
@@ -284,7 +305,9 @@ class _Worker:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise TimeoutError
-                readable, writable, _ = select.select([self._stdout], [self._stdin] if outbox else [], [], left_s)
+                if stop is not None and stop.is_set():
+                    raise Unavailable("Extraction was stopped.", remedy="Index again.")
+                readable, writable = _ready(self._stdout, self._stdin if outbox else None, min(left_s, _STOP_LOOK_S))
                 if writable:
                     outbox = outbox[os.write(self._stdin.fileno(), outbox[: 1 << 20]) :]
                 if not readable:
@@ -299,6 +322,16 @@ class _Worker:
                     return decode(bytes(inbox[HEADER.size : wanted]))
         except (BrokenPipeError, ConnectionResetError, ValueError) as error:  # ValueError: closed by close()
             raise _WorkerDied from error
+
+
+def _ready(source: IO[bytes], sink: IO[bytes] | None, timeout_s: float) -> tuple[bool, bool]:
+    """Wait until one of two pipes can be read, or written; ``select`` would refuse descriptors from 1,024 on."""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    if sink is not None:
+        poll.register(sink, select.POLLOUT)
+    ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
+    return source.fileno() in ready, sink is not None and sink.fileno() in ready
 
 
 def _crashed(worker: _Worker, job: Job) -> Skipped:

@@ -28,7 +28,7 @@ _MAX_NESTING = 24
 _LONG_DECLARATION_LINES = 4
 _SIGNATURE_BYTES = 1600
 _NOT_A_STATEMENT = re.compile(
-    r"\s*[})\];,]*[\s})\];,]*(?:(?<=[})\];,\s])(?://|/\*|--|#(?!\w)).*)?$"
+    r"[\s})\];,]*(?:(?<=[})\];,\s])(?://|/\*|--|#(?!\w)).*)?$"
     r"|\s*(?:end|fi|done|esac|else|\{|<\?php|\?>|#\s*(?:endif|else)\b.*|(?:type|var|const)\s*\("
     r"|(?:public|private|protected|signals|public slots|private slots)\s*:?|[\"']use strict[\"'])\s*;?\s*$"
 )

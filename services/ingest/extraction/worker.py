@@ -47,12 +47,16 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One file: its bytes, its dotted module name if it is Python, and what the manifests of its source say of it."""
+    """One file: its bytes, its dotted module name if it is Python, and what the manifests of its source say of it.
+
+    ``plain_because`` says why it is taken as plain text, and a document as what is known of one without a text.
+    """
 
     path: str
     data: bytes
     module: str = ""
     settings: FileSettings = FileSettings()  # noqa: RUF009  (frozen)
+    plain_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class _Unpickler(pickle.Unpickler):
 def run(job: Job, settings: WorkerSettings, count_tokens: object = None) -> Outcome:
     """Extract one job in this process."""
     counter = token_counter(settings.tokenizer_path) if not callable(count_tokens) else count_tokens
-    document = read_document(job.data, job.path)
+    document = read_document(job.data, job.path, unread_because=job.plain_because)
     if isinstance(document, Skipped):
         return document
     if isinstance(document, Document):
@@ -112,6 +116,7 @@ def run(job: Job, settings: WorkerSettings, count_tokens: object = None) -> Outc
         count_tokens=counter,
         budget_tokens=settings.budget_tokens,
         chunk_by=job.settings.chunk_by,
+        plain_because=job.plain_because,
     )
     return _extracted(job, file, extraction, () if document is None else (document,))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,7 @@ class Checkouts:
         long.
         """
         location = await asyncio.to_thread(self.locate, url)
-        mirror = self._settings.mirrors / str(source_id)
+        mirror = await asyncio.to_thread(self._mirror, source_id)
         limits = self._settings.limits
         job = Job(
             kind=location.kind,
@@ -97,17 +98,28 @@ class Checkouts:
                 # It is fetched whole each time: nothing of it is worth keeping.
                 await asyncio.to_thread(shutil.rmtree, mirror, ignore_errors=True)
 
+    def _mirror(self, source_id: int) -> Path:
+        """Return where what is fetched for a source is kept. Nobody outside can name it: a repository of somebody
+        else may point at objects of another one, in more ways than could be refused."""
+        known = self._mirrors().get(source_id)
+        return known or self._settings.mirrors / f"{source_id}-{secrets.token_hex(16)}"
+
+    def _mirrors(self) -> dict[int, Path]:
+        try:
+            entries = list(self._settings.mirrors.iterdir())
+        except FileNotFoundError:
+            return {}
+        return {int(number): one for one in entries if (number := one.name.partition("-")[0]).isdigit()}
+
     def fetched(self) -> set[int]:
         """Return the ids of the sources that local disk has something of."""
-        try:
-            return {int(mirror.name) for mirror in self._settings.mirrors.iterdir() if mirror.name.isdigit()}
-        except FileNotFoundError:
-            return set()
+        return set(self._mirrors())
 
     def forget(self, source_ids: Collection[int]) -> None:
         """Remove what was fetched for sources."""
-        for source_id in source_ids:
-            shutil.rmtree(self._settings.mirrors / str(source_id), ignore_errors=True)
+        for source_id, mirror in self._mirrors().items():
+            if source_id in source_ids:
+                shutil.rmtree(mirror, ignore_errors=True)
 
     async def _run(self, job: Job, on_wait: Callable[[], Awaitable[None]]) -> CheckedOut:
         scratch = Path(job.into).parent

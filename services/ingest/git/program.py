@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from services.core.errors import InvalidArgument, NotFound, NotReady, Unavailable
 
 _MAX_CAUSE_CHARS = 300
+_MAX_SAID_BYTES = 64 << 20
 _FETCHING: Final = "https:http:ssh:git:file"
 # What git says when a server does not give a commit or name, or not without history: asking otherwise may help.
 _REFUSED_REF = (
@@ -102,17 +104,34 @@ class Git:
         )
 
     def _run(self, arguments: Sequence[str], *, protocols: str) -> bytes:
-        done = subprocess.run(
-            [self._program, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env={**self._environment, "GIT_ALLOW_PROTOCOL": protocols},
-            cwd="/",
-            check=False,
-        )
-        if done.returncode:
-            raise GitFailed(done.stderr.decode("utf-8", "replace"))
-        return done.stdout
+        with (
+            subprocess.Popen(
+                [self._program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**self._environment, "GIT_ALLOW_PROTOCOL": protocols},
+                cwd="/",
+            ) as process,
+            ThreadPoolExecutor(1) as beside,
+        ):
+            complaints = beside.submit(_bounded, process, process.stderr)
+            answer = _bounded(process, process.stdout)
+            said = complaints.result()
+        if process.returncode:
+            raise GitFailed(said.decode("utf-8", "replace"))
+        return answer
+
+
+def _bounded(process: subprocess.Popen[bytes], stream: IO[bytes] | None) -> bytes:
+    """Read what a command says to its end; a server decides how much that is, so one that says too much is ended."""
+    assert stream is not None
+    said = stream.read(_MAX_SAID_BYTES)
+    if stream.read(1):
+        process.kill()
+        while stream.read(_MAX_SAID_BYTES):
+            pass
+    return said
 
 
 class GitFailed(Exception):
@@ -120,6 +139,7 @@ class GitFailed(Exception):
 
     def __init__(self, said: str) -> None:
         lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("hint:")]
+        self.said_anything = bool(lines)
         self.cause = " ".join(lines)[-_MAX_CAUSE_CHARS:] or "it said nothing"
         super().__init__(self.cause)
 
@@ -129,7 +149,7 @@ class GitFailed(Exception):
         return any(mark in self.cause.lower() for mark in _REFUSED_REF)
 
 
-def explained(error: GitFailed, what: str) -> Exception:
+def explained(error: GitFailed, what: str, *, is_remote: bool) -> Exception:
     """Return what a failure of git means to a caller."""
     said = error.cause.lower()
     if os.strerror(errno.ENOSPC).lower() in said:
@@ -144,7 +164,7 @@ def explained(error: GitFailed, what: str) -> Exception:
             remedy="Check URL and revision, and the rights of the service's git credentials.",
             reason="GIT_NOT_FOUND",
         )
-    if any(mark in said for mark in _UNREACHABLE):
+    if is_remote and any(mark in said for mark in _UNREACHABLE):
         return Unavailable(
             f"{what} can't be reached: {error.cause}",
             remedy="Check the server and the network policy, then index again; what is indexed stays.",

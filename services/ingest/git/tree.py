@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from services.core.errors import InvalidArgument
 from services.ingest.archives.names import Names, exclusion, printable
 from services.ingest.archives.unpacking import FolderSink, name_obstacle
 from services.ingest.discovery import SizeCaps
@@ -19,6 +20,8 @@ from services.ingest.skips import Skipped, SkipReason
 
 _BLOCK_BYTES = 1 << 18
 _MAX_SKIPPED = 10_000
+_MAX_ENTRIES = 1_000_000
+_MAX_RECORD_BYTES = 1 << 20
 _LINK, _SUBMODULE = "120000", "160000"
 _LFS_MARK: Final = b"version https://git-lfs.github.com/spec/"
 # A pointer is smaller than this.
@@ -71,14 +74,25 @@ class TreeExport:
             self._copy(wanted)
 
     def _entries(self, commit: str) -> Iterator[_Entry]:
-        listed = self._git.read("ls-tree", "-r", "-z", "-l", "--full-tree", commit)
-        for line in listed.split(b"\0"):
-            if not line:
-                continue
-            head, _, path = line.partition(b"\t")
-            mode, _, blob, size = head.decode("ascii").split()
-            names = tuple(path.decode("utf-8", "surrogateescape").split("/"))
-            yield _Entry(mode, blob, 0 if size == "-" else int(size), names)
+        process = self._git.start("ls-tree", "-r", "-z", "-l", "--full-tree", commit)
+        try:
+            for count, line in enumerate(_records(cast("BinaryIO", process.stdout))):
+                if count == _MAX_ENTRIES:
+                    # A few trees that hold each other many times over list more names than anybody has memory for.
+                    raise InvalidArgument(
+                        f"The commit lists more than {_MAX_ENTRIES:,} files.",
+                        remedy="Name a repository or revision with fewer.",
+                        reason="GIT_TOO_LARGE",
+                    )
+                head, _, path = line.partition(b"\t")
+                mode, _, blob, size = head.decode("ascii").split()
+                if size != "-" and not size.isdigit():
+                    raise GitFailed(f"object {blob} of {path.decode('utf-8', 'replace')[:200]} is missing or damaged")
+                yield _Entry(mode, blob, 0 if size == "-" else int(size), _names(path))
+            if process.wait():
+                raise GitFailed(f"ls-tree of {commit} ended with status {process.returncode}")
+        finally:
+            _end(process)
 
     def _obstacle(self, entry: _Entry) -> Skipped | None:
         why = self._why(entry)
@@ -152,6 +166,20 @@ class TreeExport:
             self._skip(Skipped(printable(entry.names), SkipReason.EXCLUDED, detail))
         else:
             self.files += 1
+
+
+def _records(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield what a NUL ends."""
+    rest = b""
+    while block := stream.read(_BLOCK_BYTES):
+        *whole, rest = (rest + block).split(b"\0")
+        yield from whole
+        if len(rest) > _MAX_RECORD_BYTES:
+            raise GitFailed("the commit has a name that is too long to be read")
+
+
+def _names(path: bytes) -> Names:
+    return tuple(path.decode("utf-8", "surrogateescape").split("/"))
 
 
 def _blocks(stream: BinaryIO, first: bytes, size_bytes: int) -> Iterator[bytes]:

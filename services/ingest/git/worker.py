@@ -77,8 +77,10 @@ def _resolved(git: Git, revision: str) -> str:
     for name in names:
         try:
             return _commit(git, name)
-        except GitFailed:
-            continue
+        except GitFailed as error:
+            if error.said_anything:
+                # A name that is not there is told by silence.
+                raise
     raise _no_revision(revision)
 
 
@@ -160,14 +162,20 @@ def answer(job: Job) -> Answer:
         try:
             return Answer(done=check_out(job))
         except GitFailed as failure:
-            raise explained(failure, job.url) from failure
+            raise explained(failure, job.url, is_remote=job.kind == LocationKind.URL) from failure
         except OSError as error:
             raise NotReady(
                 f"The local disk fails: {error.strerror}.",
                 remedy="Free space on it or mend it, then index again; what is indexed stays.",
                 reason="LOCAL_DISK_UNWRITABLE",
             ) from error
-    except UndercroftError as error:
+    except Exception as error:
+        if not isinstance(error, UndercroftError):
+            error = NotReady(
+                f"git's answer about {job.url} is not understood: {type(error).__name__}: {error}"[:400],
+                remedy="Check the repository with `git fsck`, then index again.",
+                reason="GIT_FAILED",
+            )
         return Answer(failed=Failure(type(error).__name__, error.message, error.remedy, error.reason))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from services.ingest.skips import Skipped, SkipReason
 
 _MAX_BYTES = 1 << 20
 _MAX_POINTER_BYTES = 8192
-_PATH = re.compile(r"^[ \t]*path[ \t]*=[ \t]*\"?([^\"\n]+?)\"?[ \t]*$", re.MULTILINE)
 
 
 def missing_submodules(root: Path) -> list[Skipped]:
@@ -23,7 +22,15 @@ def missing_submodules(root: Path) -> list[Skipped]:
     except OSError:
         return []
     detail = "a submodule that is not checked out: `git submodule update --init`, or add it as a source of its own"
-    return [Skipped(f"{path}/", SkipReason.SUBMODULE, detail) for path in _PATH.findall(text) if _is_empty(root, path)]
+    return [Skipped(f"{path}/", SkipReason.SUBMODULE, detail) for path in _paths(text) if _is_empty(root, path)]
+
+
+def _paths(text: str) -> Iterator[str]:
+    """Yield the values of ``path``: by lines, since the file is not ours and an expression could take for ever."""
+    for line in text.split("\n"):
+        key, _, value = line.partition("=")
+        if key.strip().lower() == "path" and (path := value.strip().strip('"')):
+            yield path
 
 
 def is_shallow(root: Path) -> bool:

@@ -13,7 +13,7 @@ from services.core.errors import NotReady, Unavailable
 from services.ingest import changes
 from services.ingest.changes import Candidate
 from services.ingest.evidence import Evidence
-from services.ingest.projects import DECISIONS, Source
+from services.ingest.projects import DECISIONS, FOLDER, Source
 from services.ingest.reports import Stage
 from services.ingest.skips import Skipped, SkipReason
 from services.ingest.stages.context import RunContext
@@ -59,8 +59,12 @@ class ExtractStage:
                 count_files(self._run.report, found.values())
                 await self._run.progress()
             count_files(self._run.report, found.values())
-            if state.indexed is not None and state.changes.vanished:
-                raise Unavailable(f"Files that {source.name} was unpacked into have vanished.", remedy="Index again.")
+            if state.changes.vanished:
+                if source.kind != FOLDER:
+                    what = f"Files that {source.name} was unpacked into have vanished."
+                    raise Unavailable(what, remedy="Index again.")
+                # A mount that went away meanwhile must not empty the project.
+                await asyncio.to_thread(changes.ensure_same, state.root, state.changes)
             await self._discard([key for key in self._leftover if key[0] == source.id])
             async with self._run.transaction() as connection:
                 await staging.stage_deleted(connection, self._run.id, source.id, sorted(set(state.changes.deleted)))
@@ -114,7 +118,13 @@ class ExtractStage:
     async def _extract_batch(self, state: SourceState, batch: Sequence[Candidate]) -> dict[str, Skipped]:
         """Extract, stage and mine files; return by path those that are skipped."""
         extracted = await self._run.shop.extracting.extract(
-            state.source, state.tier, state.changes, batch, self._scope.model, self._scope.pipeline_hash
+            state.source,
+            state.tier,
+            state.changes,
+            batch,
+            self._scope.model,
+            self._scope.pipeline_hash,
+            self._run.progress,
         )
         to_be_mined = self._scope.evidence_languages(state.source)
         refused = await self._stage(extracted.files, to_be_mined)

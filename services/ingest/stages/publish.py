@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -42,9 +41,9 @@ class PublishStage:
         """Remember what was seen of the sources by a run that has nothing to publish."""
         assert scope.live is not None
         self._run.report.chunks_kept = scope.live.counts["chunks"]
-        edited = await self._look_again(found)
+        changed_since = await self._look_again(found)
         async with self._run.transaction() as connection:
-            await self._record_sources(connection, scope, found, edited)
+            await self._record_sources(connection, scope, found, changed_since)
 
     async def clear(self, scope: Scope) -> None:
         """Publish a generation with nothing in it. Sources and embeddings stay."""
@@ -70,9 +69,9 @@ class PublishStage:
             {"method": one.method, "reason": one.reason, "remedy": one.remedy} for one in self._run.degraded.values()
         ]
         if not (changed or renewed or self._meta_changed(scope)):
-            edited = await self._look_again(found)
+            changed_since = await self._look_again(found)
             async with self._run.transaction() as connection:
-                await self._record_sources(connection, scope, found, edited)
+                await self._record_sources(connection, scope, found, changed_since)
             return
         next_generation = self._next_generation(scope)
         with self._run.report.timed(Stage.SIDECARS):
@@ -90,11 +89,11 @@ class PublishStage:
             complete = replace(next_generation, sidecars=built.files, documents=built.documents, vectors=built.vectors)
         with self._run.report.timed(Stage.PUBLISH):
             await self._run.progress()
-            edited = await self._look_again(found)
+            changed_since = await self._look_again(found)
 
             async def publish(connection: Connection) -> int:
                 number = await publishing.publish(connection, self._run.claim, complete)
-                await self._record_sources(connection, scope, found, edited)
+                await self._record_sources(connection, scope, found, changed_since)
                 return number
 
             number = await self._run.shop.database.retry(publish)
@@ -132,8 +131,8 @@ class PublishStage:
         mended = {one.method for one in live.degraded} != self._run.degraded.keys()
         return filled or mended or live.pipeline_hash != scope.pipeline_hash
 
-    async def _look_again(self, found: Mapping[int, SourceState]) -> int:
-        """Count the files that were edited meanwhile: among those that were read, and after a longer run among all.
+    async def _look_again(self, found: Mapping[int, SourceState]) -> list[str]:
+        """Say what has changed meanwhile: of the files that were read, and after a longer run of all.
 
         What a short run has not read, it has looked at a moment ago: at the time that it then records.
         """
@@ -141,19 +140,25 @@ class PublishStage:
         folders = [one for one in found.values() if one.source.kind == FOLDER and one.source.name not in run.unlisted]
         looking_ms = run.report.stages[Stage.DISCOVER].wall_ms if Stage.DISCOVER in run.report.stages else 0
         age_ms = (datetime.now(UTC) - run.looked_at).total_seconds() * 1000
-        if age_ms < _LOOK_AGAIN * looking_ms:
-            return sum([await asyncio.to_thread(changes.count_edited, one.root, one.changes.hints) for one in folders])
-        run.looked_at = datetime.now(UTC)
+        looks_at_all = age_ms >= _LOOK_AGAIN * looking_ms
+        if looks_at_all:
+            run.looked_at = datetime.now(UTC)
         edited = 0
+        reasons: list[str] = []
         for one in folders:
-            with contextlib.suppress(NotFound, InvalidArgument, PermissionDenied):
-                edited += await asyncio.to_thread(
-                    changes.count_changed, one.root, shop.pipeline.discovery, shop.data_dir, one.changes
-                )
-        return edited
+            try:
+                if looks_at_all:
+                    edited += await asyncio.to_thread(
+                        changes.count_changed, one.root, shop.pipeline.discovery, shop.data_dir, one.changes
+                    )
+                else:
+                    edited += await asyncio.to_thread(changes.count_edited, one.root, one.changes.hints)
+            except (NotFound, InvalidArgument, PermissionDenied) as error:
+                reasons.append(f"source {one.source.name}: {error.message}")
+        return [*reasons, *([f"{edited} files were edited while the project was being indexed"] if edited else [])]
 
     async def _record_sources(
-        self, connection: Connection, scope: Scope, found: Mapping[int, SourceState], edited: int
+        self, connection: Connection, scope: Scope, found: Mapping[int, SourceState], changed_since: Sequence[str]
     ) -> None:
         """Remember what was seen of the sources, and whether anything has changed since."""
         reasons = [f"source {name}: {error.message}" for name, error in self._run.unlisted.items()]
@@ -163,8 +168,7 @@ class PublishStage:
                 await self._record_source(connection, state)
             if state.changes.kept:
                 reasons.append(f"{len(state.changes.kept)} files of {state.source.name} can't be reached")
-        if edited:
-            reasons.append(f"{edited} files were edited while the project was being indexed")
+        reasons += changed_since
         now = await projects.get_project_by_id(connection, scope.project.id)
         if (
             now is None

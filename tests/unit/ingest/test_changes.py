@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from services.core.errors import NotFound
 from services.ingest import changes
 from services.ingest.changes import Changes, Hint, LiveFile
 from services.ingest.clocks import is_racy
@@ -283,3 +284,34 @@ def test_a_time_in_the_future_is_as_good_as_one_in_the_past() -> None:
     assert is_racy(now - 1_000_000, now)
     assert not is_racy(now - 3_000_000_001, now)
     assert not is_racy(now + 3_600_000_000_001, now)
+
+
+def test_a_found_file_is_not_gone_whatever_is_listed_under_its_name(tmp_path: Path) -> None:
+    """A name that is no text is listed in a way that may be the name of another file; ignore rules have a file too."""
+    write(tmp_path, "a\\xff.md", "# A\n")
+    (tmp_path / os.fsdecode(b"a\xff.md")).write_text("# B\n")
+    (tmp_path / ".gitignore").write_bytes(b"# x\n" * 100_000)
+    files = ["a\\xff.md", ".gitignore"]
+    live = {path: LiveFile(hashlib.sha256((tmp_path / path).read_bytes()).digest(), "") for path in files}
+    _, candidates = run(tmp_path, live, {})
+    found, _ = run(tmp_path, live, {})
+    assert (sorted(candidates), found.deleted) == ([], [])
+    assert {(one.path, one.reason.value) for one in found.skipped} == {
+        ("a\\xff.md", "name_not_utf8"),
+        (".gitignore", "ignore_rules_unreadable"),
+    }
+
+
+def test_another_folder_in_the_place_of_the_compared_one_is_told(root: Path) -> None:
+    folder = root / "docs"
+    write(folder, "a.md", "# A\n")
+    found = changes.compare(folder, SETTINGS, None, {}, {}, never)
+    changes.ensure_same(folder, found)
+    folder.rename(root / "elsewhere")
+    with pytest.raises(NotFound):
+        changes.ensure_same(folder, found)
+    folder.mkdir()
+    with pytest.raises(NotFound):
+        changes.ensure_same(folder, found)
+    with pytest.raises(NotFound):
+        changes.count_changed(folder, SETTINGS, None, found)

@@ -9,7 +9,6 @@ import pytest
 
 from services.ingest.extraction.pool import ExtractionPool, PoolSettings
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
-from services.ingest.skips import Skipped
 from tests.support import office
 from tests.support.chunks import codes
 from tests.support.extraction import assert_whole
@@ -91,8 +90,11 @@ def test_a_huge_one_is_taken_in_half_of_the_time_and_says_what_is_cut(
     ],
     ids=["bomb", "loop"],
 )  # fmt: skip
-def test_one_that_needs_too_much_is_skipped_and_the_next_is_taken(pool: ExtractionPool, name: str, data: bytes) -> None:
+def test_of_one_that_needs_too_much_the_name_is_taken_and_the_next_whole(
+    pool: ExtractionPool, name: str, data: bytes
+) -> None:
     outcome = pool.run(Job(name, data))
-    assert isinstance(outcome, Skipped)
-    assert outcome.reason.value in ("extraction_crashed", "extraction_memory", "extraction_timeout")
+    assert isinstance(outcome, Extracted)
+    assert codes(outcome.extraction) == ["document_unreadable"]
+    assert [chunk.text.split("\n")[0] for chunk in outcome.extraction.chunks] == [name]
     assert isinstance(pool.run(Job("next.pdf", make_pdf([["words"]]))), Extracted)

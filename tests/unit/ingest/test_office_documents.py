@@ -331,3 +331,37 @@ def _damaged(data: st.DataObject, whole: bytes) -> bytes:
     for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):
         damaged[place] = data.draw(st.integers(0, 255))
     return bytes(damaged[: data.draw(st.one_of(st.just(len(whole)), st.integers(0, len(whole))))])
+
+
+@pytest.mark.parametrize(
+    ("cell", "cause"),
+    [
+        (b'<c r="A2" t="s"><v>99</v></c>', "IndexError"),
+        (b'<c r="A2" t="d"><v>never</v></c>', "ValueError"),
+    ],
+)
+def test_one_cell_that_cannot_be_read_costs_the_rows_behind_it(cell: bytes, cause: str) -> None:
+    sheets = {"A": [["first"], ["second"], ["third"]], "B": [["other"]]}
+
+    def spoil(sheet: bytes) -> bytes:
+        start = sheet.index(b'<c r="A2"')
+        return sheet[:start] + cell + sheet[sheet.index(b"</c>", start) + 4 :]
+
+    outcome = taken(office.changed(office.make_xlsx(sheets), "xl/worksheets/sheet1.xml", spoil), "a.xlsx")
+    (note,) = outcome.extraction.notes
+    assert note.code == "document_cut"
+    assert "A: only the first 1 rows" in note.detail
+    assert cause in note.detail
+    assert "first" in outcome.file.text
+    assert "other" in outcome.file.text
+
+
+def test_a_workbook_of_cells_that_cannot_be_read_is_listed() -> None:
+    book = office.changed(
+        office.make_xlsx({"A": [[1]]}),
+        "xl/worksheets/sheet1.xml",
+        lambda sheet: sheet.replace(b't="n"', b't="s"').replace(b"<v>1</v>", b"<v>9</v>"),
+    )
+    outcome = taken(book, "a.xlsx")
+    assert codes(outcome.extraction) == ["document_unreadable"]
+    assert "can't be read" in outcome.file.text

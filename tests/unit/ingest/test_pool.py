@@ -72,6 +72,46 @@ def test_a_file_that_takes_too_long_costs_itself_alone() -> None:
     assert all(isinstance(outcome, Extracted) for outcome in [*outcomes[:3], *outcomes[4:]])
 
 
+def test_a_file_whose_structure_takes_too_long_is_taken_as_plain_text() -> None:
+    with ExtractionPool(PoolSettings(replace(WORKER, file_timeout_s=4.0))) as pool:
+        outcome = pool.run(SLOW)
+    assert isinstance(outcome, Extracted)
+    assert_whole_lines(outcome)
+    (note,) = outcome.extraction.notes
+    assert note.code == "extractor_failed"
+    assert "4 s of processor time" in note.detail
+    assert outcome == run(replace(SLOW, plain_because=note.detail), WORKER)
+
+
+def assert_whole_lines(outcome: Extracted) -> None:
+    lines = outcome.file.text.split("\n")
+    covered = [line for chunk in outcome.extraction.chunks for line in range(chunk.start_line, chunk.end_line + 1)]
+    assert {number for number, line in enumerate(lines, 1) if line.strip()} <= set(covered)
+
+
+def test_files_in_work_end_soon_after_they_are_stopped() -> None:
+    stop = threading.Event()
+    with ExtractionPool(PoolSettings(replace(WORKER, file_timeout_s=60.0))) as pool:
+        pool.warm()
+        threading.Timer(1.0, stop.set).start()
+        started = time.monotonic()
+        with pytest.raises(Unavailable):
+            list(pool.extract([SLOW] * 8, stop))
+        assert time.monotonic() - started < 15
+        assert isinstance(pool.run(jobs(1)[0]), Extracted)
+
+
+def test_more_open_files_than_select_can_take_change_nothing() -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(1100):
+            stack.enter_context(open(os.devnull, "rb"))
+        with ExtractionPool(SETTINGS) as pool:
+            assert isinstance(pool.run(jobs(1)[0]), Extracted)
+            (worker,) = workers()
+            worker.kill()
+            assert isinstance(pool.run(jobs(1)[0]), Extracted)
+
+
 def test_a_file_that_needs_too_much_memory_costs_itself_alone() -> None:
     limit_bytes = 160 * 1024 * 1024
     settings = PoolSettings(replace(WORKER, memory_limit_bytes=limit_bytes), workers=1)
@@ -84,7 +124,7 @@ def test_a_file_that_needs_too_much_memory_costs_itself_alone() -> None:
     assert all(isinstance(outcome, Extracted) for outcome in [*outcomes[:2], *outcomes[3:]])
 
 
-def test_a_worker_that_dies_is_replaced_and_only_a_second_death_is_the_files() -> None:
+def test_a_worker_that_dies_is_replaced_and_only_a_second_death_is_that_of_the_structure() -> None:
     with ExtractionPool(PoolSettings(WORKER, workers=1)) as single:
         single.run(jobs(1)[0])
         killed: list[int] = []
@@ -101,9 +141,9 @@ def test_a_worker_that_dies_is_replaced_and_only_a_second_death_is_the_files() -
         killer.start()
         outcome = single.run(SLOW)
         killer.join()
-        assert reason(outcome) == "extraction_crashed"
-        assert isinstance(outcome, Skipped)
-        assert "signal 11" in outcome.detail
+        assert isinstance(outcome, Extracted)
+        (note,) = outcome.extraction.notes
+        assert "signal 11" in note.detail
         assert isinstance(single.run(jobs(1)[0]), Extracted)
 
 

@@ -106,6 +106,11 @@ def test_settings_differ_where_they_say_something_else() -> None:
         ("- 1\n", "dictionary"),
         ("[" * 5000, ""),
         (f"{BOMB}version: 1\n", ""),
+        ("version: !!timestamp foo\n", "NoneType"),
+        ("version: !!int ''\n", ""),
+        ("version: !!float ''\n", ""),
+        ("version: !!bool foo\n", "foo"),
+        (f"version: 1\noverrides: [{{files: '{'**/a*/' * 70}'}}]\n", "32"),
         (f"{BOMB}version: 1\nmetadata: {{x: *a20}}\n", ""),
     ],
 )
