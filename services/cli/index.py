@@ -121,7 +121,19 @@ def index(
     except UndercroftError as error:
         fail(error)
     with connect(home) as client:
-        ensure_sources(client, name, wanted, _ensure_project(client, name, settings, wanted, named=bool(project)))
+        listed, is_new = _ensure_project(client, name, settings, wanted, named=bool(project))
+        try:
+            # A new one was created with all of it where a model is named.
+            if settings.fields and not (is_new and "embedding_model" in settings.fields):
+                _update(client, name, settings)
+            ensure_sources(client, name, wanted, listed)
+        except (grpc.RpcError, UndercroftError):
+            if is_new:
+                # Of what is refused nothing stays.
+                client.projects.DeleteProject(project_service_pb2.DeleteProjectRequest(name=f"projects/{name}"))
+            raise
+        if watch and not any(one.HasField("folder") for one in _sources(client, name)):
+            out.print("  no source is a folder, so there is nothing to watch: use --every", style="yellow")
         request = index_service_pb2.RunIndexRequest(
             project=f"projects/{name}", verify=verify, force=force, re_embed=re_embed
         )
@@ -200,12 +212,11 @@ def _project(places: Sequence[Place], project: str) -> str:
 
 def _ensure_project(
     client: Client, name: str, settings: _Settings, places: Sequence[Place], *, named: bool
-) -> list[project_pb2.Source]:
-    """Create the project where it is missing, give it the settings that were asked for, and return its sources.
+) -> tuple[list[project_pb2.Source], bool]:
+    """Create the project where it is missing; return its sources, and whether it is new.
 
     A project that was not named but guessed from a place must have that place already, or be new.
     """
-    parent = f"projects/{name}"
     # Without a project in the request, a new one gets the default model.
     wanted = settings.project if "embedding_model" in settings.fields else None
     listed: list[project_pb2.Source] = []
@@ -219,8 +230,7 @@ def _ensure_project(
         exists = True
     if exists:
         # Without places a project that is not there is a mistake, not a new project.
-        request = project_service_pb2.ListSourcesRequest(parent=parent, page_size=1000)
-        listed = list(client.projects.ListSources(request).sources)
+        listed = _sources(client, name)
     if listed and not named and not any(one.is_of(source) for one in places for source in listed):
         fail(
             InvalidArgument(
@@ -228,13 +238,16 @@ def _ensure_project(
                 remedy=f"Add to it with `--project {name}`, or name another project with `--project`.",
             )
         )
-    if settings.fields and (exists or wanted is None):
-        _update(client, parent, settings)
-    return listed
+    return listed, not exists
+
+
+def _sources(client: Client, project: str) -> list[project_pb2.Source]:
+    request = project_service_pb2.ListSourcesRequest(parent=f"projects/{project}", page_size=1000)
+    return list(client.projects.ListSources(request).sources)
 
 
 def _update(client: Client, project: str, settings: _Settings) -> None:
-    settings.project.name = project
+    settings.project.name = f"projects/{project}"
     client.projects.UpdateProject(
         project_service_pb2.UpdateProjectRequest(
             project=settings.project, update_mask=field_mask_pb2.FieldMask(paths=settings.fields)

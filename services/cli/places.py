@@ -17,6 +17,8 @@ from services.core.errors import InvalidArgument
 _PART_BYTES = 1 << 20
 _URL = re.compile(r"[a-z][a-z+.-]*://", re.IGNORECASE)
 _BUNDLE_MARKS = (b"# v2 git bundle", b"# v3 git bundle")
+# Of a release that an archive is named by; the next one is the same source.
+_VERSION = re.compile(r"(?<=.)[-_]v?\d+(?:\.\d+)+[\w.+-]*$", re.IGNORECASE)
 _ENDINGS = re.compile(r"(\.(tar|tgz|gz|zst|tzst|zip|bundle|git|whl))+$", re.IGNORECASE)
 
 
@@ -112,7 +114,8 @@ def _place(named: str, revision: str | None, source_id: str) -> Place:
     with path.open("rb") as file:
         if file.read(len(_BUNDLE_MARKS[0])) in _BUNDLE_MARKS:
             return Place(PlaceKind.GIT, str(path), source_id, revision, is_named)
-    return Place(PlaceKind.ARCHIVE, str(path), source_id)
+    slug = _slug(_VERSION.sub("", _ENDINGS.sub("", path.name)))
+    return Place(PlaceKind.ARCHIVE, str(path), source_id if is_named else slug)
 
 
 def _source(client: Client, project: str, place: Place) -> project_pb2.Source:

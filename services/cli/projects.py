@@ -24,6 +24,8 @@ group = typer.Typer(
     rich_markup_mode=None,
 )
 
+# What files have beside metadata has options of its own in `search`.
+_OPTIONS = frozenset({"language", "package"})
 _COLOURS = {common_pb2.METHOD_STATE_READY: "green", common_pb2.METHOD_STATE_BROKEN: "red"}
 
 ProjectArgument = Annotated[str, typer.Argument(help="Id of the project.")]
@@ -63,6 +65,7 @@ def project_status(project: ProjectArgument, as_json: JsonOption = False, home: 
     with connect(home) as client:
         request = project_service_pb2.GetProjectStatusRequest(name=f"projects/{project}")
         status = client.projects.GetProjectStatus(request)
+        asked = client.projects.GetProject(project_service_pb2.GetProjectRequest(name=f"projects/{project}"))
     if as_json:
         print_json(status)
         return
@@ -73,6 +76,9 @@ def project_status(project: ProjectArgument, as_json: JsonOption = False, home: 
         f"  {status.files} files, {status.chunks} chunks, {status.symbols} symbols, {status.references} references,"
         f" {status.decisions} decisions, {status.skipped_files} skipped"
     )
+    by_itself = [f"every {asked.sync_interval.seconds} s"] if asked.sync_interval.seconds else []
+    if by_itself or asked.watch:
+        out.print(f"  indexed by itself: {' and '.join([*by_itself, *(['on edits'] if asked.watch else [])])}")
     if status.running_operation:
         out.print(f"  a run is under way: {status.running_operation}", style="yellow", markup=False)
     for method in status.methods:
@@ -131,7 +137,7 @@ def notes(
 
 @group.command("facets")
 def facets(project: ProjectArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the metadata that files have, by manifests and front matter, for `search --meta KEY=VALUE`."""
+    """List the metadata of files, by manifests and front matter, for `search --meta KEY=VALUE`, and its options."""
     with connect(home) as client:
         response = client.search.ListFacets(search_service_pb2.ListFacetsRequest(projects=[f"projects/{project}"]))
     if as_json:
@@ -140,7 +146,8 @@ def facets(project: ProjectArgument, as_json: JsonOption = False, home: HomeOpti
     out = console()
     for facet in response.facets:
         values = ", ".join(f"{one.value} ({one.files})" for one in facet.values)
-        out.print(Text.assemble((f"{facet.key:<20}", "cyan"), f" {values}"))
+        key = f"--{facet.key}" if facet.key in _OPTIONS else facet.key
+        out.print(Text.assemble((f"{key:<20}", "cyan"), f" {values}"))
 
 
 @group.command("sources")

@@ -35,6 +35,7 @@ _MAX_GLOBS = 500
 _MAX_GLOB_CHARS = 500
 _MAX_WILDCARDS = 32
 _MAX_CAUSE_CHARS = 300
+_KINDS = frozenset({"str", "bool", "int", "float", "date", "datetime"})
 
 # Strict: else the number 1 is true, and 1.0 is 1.
 Scalar = (
@@ -204,5 +205,8 @@ def _globs(part: _Part) -> list[str]:
 def _first_cause(error: Exception) -> str:
     if isinstance(error, pydantic.ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"[:_MAX_CAUSE_CHARS]
+        # The names of the kinds that were tried say nothing to whoever wrote it.
+        place = ".".join(str(one) for one in first["loc"] if str(one) not in _KINDS and "[" not in str(one))
+        said = "there is no such key" if first["type"] == "extra_forbidden" else first["msg"]
+        return f"{place or 'the file'}: {said.removeprefix('Value error, ')}"[:_MAX_CAUSE_CHARS]
     return (" ".join(str(error).split()) or type(error).__name__)[:_MAX_CAUSE_CHARS]

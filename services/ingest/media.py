@@ -12,7 +12,8 @@ _PICTURES = "png jpg jpeg gif bmp tif tiff webp avif heic psd ai eps sketch fig 
 _SOUND = "mp3 m4a wav flac ogg oga opus aac wma"
 _VIDEO = "mp4 m4v ogv avi mov mkv mpg mpeg webm wmv"
 MEDIA_SUFFIXES = frozenset(f"{_PICTURES} {_SOUND} {_VIDEO}".split(" "))
-TRANSCRIPT_SUFFIXES = (".md", ".markdown", ".txt", ".rst", ".vtt", ".srt", ".sbv")
+_CAPTION_SUFFIXES = (".vtt", ".srt", ".sbv")
+TRANSCRIPT_SUFFIXES = (".md", ".markdown", ".txt", ".rst", *_CAPTION_SUFFIXES)
 _WORD = ".transcript"
 
 
@@ -39,5 +40,9 @@ def transcript_hint(name: str, neighbours: Collection[str]) -> str:
     """Say where the transcript of a medium is among the files beside it, or how to add one."""
     stem = name.rpartition(".")[0]
     names = [f"{base}{suffix}" for base in (name, stem + _WORD) for suffix in TRANSCRIPT_SUFFIXES]
-    found = next((one for one in names if one in neighbours), None)
+    found = next((one for one in names if one in neighbours), None) or next(
+        # As players look for them: talk.srt, talk.en.vtt.
+        (one for one in sorted(neighbours) if one.startswith(f"{stem}.") and one.lower().endswith(_CAPTION_SUFFIXES)),
+        None,
+    )
     return f"{found} beside it is indexed" if found else f"to have it found, put a transcript beside it as {names[0]}"

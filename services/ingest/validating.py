@@ -45,7 +45,8 @@ def validate(
     )
     manifests = Manifests.of(root, (one.path for one in entries if isinstance(one, Found)))
     ready: dict[str, Skipped] = {one.path: one for one in entries if isinstance(one, Skipped)}
-    ready.update({one.path: one for one in manifests.problems})
+    # Listed, and indexed as the text that they are all the same.
+    problems = {one.path: one for one in manifests.problems}
 
     def jobs() -> Iterator[Job]:
         for one in entries:
@@ -70,5 +71,7 @@ def validate(
                     if outcome is not None:
                         extracted[outcome.path] = outcome
                 yield ready.pop(one.path) if one.path in ready else extracted.pop(one.path)
+                if one.path in problems:
+                    yield problems[one.path]
 
     return outcomes(), manifests

@@ -146,11 +146,14 @@ class SearchServicer(search_service_pb2_grpc.SearchServiceServicer):
         token = self._pages.seal(request, {"offset": offset + limit}) if len(found) > limit else ""
         hints = []
         if not found and not offset:
-            told = (
-                "Nothing is known to refer to it. Uses as a value (callbacks, except clauses) are not recorded yet."
-                if symbols
-                else f"No definition of {request.symbol!r} and nothing that names it. Search for it instead."
-            )
+            told = f"No definition of {request.symbol!r} and nothing that names it. Search for it instead."
+            if symbols:
+                told = (
+                    "Nothing is known to refer to it. Uses as a type or a value (parameters, callbacks, except clauses)"
+                    " are not recorded yet."
+                )
+            if request.resolved_only:
+                told += " What is known by name only is left out, as asked for."
             hints.append(search_pb2.Hint(kind="no_evidence", message=told))
         return search_service_pb2.ListReferencesResponse(
             references=map(_reference, found[:limit]),

@@ -77,7 +77,9 @@ def test_what_folders_and_files_say_is_filtered_by_and_followed(appliance: Appli
     assert facets(appliance, filter=functions)["team"] == {"core": 1}
     chunks = [chunk for chunk in appliance.export(PROJECT) if chunk.place.path == "api/v1.md"]
     assert len(chunks) == 1
-    assert "labs" in undercroft("projects", "facets", PROJECT, home=appliance.home).stdout
+    told = undercroft("projects", "facets", PROJECT, home=appliance.home).stdout
+    assert "labs" in told
+    assert "--language" in told
     told = undercroft("search", "umbrellas", "-p", PROJECT, "--meta", "team=labs", home=appliance.home).stdout
     assert "api/v2.md" in told
     assert "guide.md" not in told

@@ -562,6 +562,9 @@ def test_the_command_takes_repositories_and_revisions(appliance: Appliance, repo
     sources = {one.name.rpartition("/")[2]: one for one in appliance.client.projects.ListSources(request).sources}
     assert sources.keys() == {"shop", "bare", "shop-2"}
     assert sources["shop-2"].git.url == str(other)
+    shown = undercroft("projects", "status", "git-by-command", home=appliance.home).stdout
+    assert "indexed by itself: every 3600 s and on edits" in shown
+    assert "nothing to watch" in index("--watch")
     project = appliance.update_project("git-by-command", watch=False)
     assert project.sync_interval.seconds == 3600
 

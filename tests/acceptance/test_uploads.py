@@ -301,6 +301,23 @@ def test_the_command_sends_an_archive_and_replaces_it(appliance: Appliance, tmp_
     refused = undercroft("index", str(hostile), "-p", "sent-by-command", home=appliance.home, check=False)
     assert refused.returncode != 0
     assert "leads out of it" in refused.stderr
+    # A project that was only to be made for it is not there.
+    for options in (("-p", "never"), ()):
+        assert undercroft("index", str(hostile), *options, home=appliance.home, check=False).returncode != 0
+    listed = undercroft("projects", "list", home=appliance.home).stdout
+    assert not {"never", "evil"} & {line.split()[0] for line in listed.splitlines()}
+
+
+def test_the_next_release_takes_the_place_of_the_one_before(appliance: Appliance, tmp_path: Path) -> None:
+    for version, text in (("1.2", "# Old\n"), ("v1.10.0rc1", "# New\n")):
+        archive = tmp_path / f"lib-{version}.tar"
+        archive.write_bytes(tar({"a.md": text}, top=f"lib-{version}/"))
+        undercroft("index", str(archive), "-p", "releases", "--model", "", home=appliance.home)
+    assert [chunk.text for chunk in appliance.export("releases")] == ["# New"]
+    for part in ("part-1.tar", "part-2.tar"):
+        (tmp_path / part).write_bytes(tar({f"{part}.md": "# Part\n"}))
+        undercroft("index", str(tmp_path / part), "-p", "releases", home=appliance.home)
+    assert paths(appliance, "releases") == {"a.md", "part-1.tar.md", "part-2.tar.md"}
 
 
 def test_of_members_with_one_name_the_last_is_indexed(appliance: Appliance) -> None:

@@ -109,7 +109,10 @@ def read_document(data: bytes, path: str, *, unread_because: str = "") -> Docume
     if not unread_because:
         reader = kind.load()  # a library that is missing is no fault of the file
         try:
-            return reader(data, path)
+            document = reader(data, path)
+            if document.file.text.strip() or kind.is_text:
+                return document
+            detail, known = "it holds no text", ()
         except MemoryError:
             raise
         except Exception as error:  # whatever a parser makes of a damaged file

@@ -54,7 +54,9 @@ def notes_of(captured: Captured) -> list[Note]:
     notes: list[Note] = []
     if captured.errors:
         code = "partly_parsed" if captured.definitions else "not_parsed"
-        notes.append(Note(code, f"{len(captured.errors)} places are no valid syntax", min(captured.errors) + 1))
+        count = len(captured.errors)
+        where = "1 place is" if count == 1 else f"{count} places are"
+        notes.append(Note(code, f"{where} no valid syntax", min(captured.errors) + 1))
     if captured.is_cut:
         notes.append(Note("matches_cut", "too deep, or too large, to find all definitions and references"))
     return notes

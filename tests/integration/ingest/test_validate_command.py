@@ -57,6 +57,15 @@ def test_validate_tells_what_is_indexed_and_what_is_not(tmp_path: Path, folder: 
     assert not (tmp_path / "home").exists()
 
 
+def test_a_manifest_that_cannot_be_read_is_listed_and_indexed_as_runs_do(tmp_path: Path, folder: Path) -> None:
+    (folder / ".undercroft.yaml").write_text("version: 1\nmetadata: {x: {y: z}}\nteam: core\n")
+    seen = json.loads(run(tmp_path, "validate", str(folder), "--json"))
+    assert ".undercroft.yaml" in {file["path"] for file in seen["files"]}
+    (problem,) = [one for one in seen["skipped"] if one["path"] == ".undercroft.yaml"]
+    assert problem["reason"] == "manifest_invalid"
+    assert problem["detail"].startswith("metadata.x: ")
+
+
 def test_chunks_shows_the_chunks_of_a_file_as_a_run_would_name_them(tmp_path: Path, folder: Path) -> None:
     told = run(tmp_path, "chunks", str(folder / "src" / "shop" / "cart.py"))
     assert "shop.cart > add_item" in told

@@ -9,6 +9,7 @@ import pptx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pptx import Presentation
 
 from services.ingest.documents import packages, slides, workbooks
 from services.ingest.extraction.tokens import estimate_tokens
@@ -255,6 +256,12 @@ def test_one_under_the_name_of_another_is_a_stub(data: bytes, name: str) -> None
     assert codes(taken(data, name).extraction) == ["document_unreadable"]
 
 
+def _empty_table() -> bytes:
+    presentation = Presentation()
+    office.add_table(presentation.slides.add_slide(presentation.slide_layouts[6]), [["", ""], ["", ""]])
+    return office.saved(presentation)
+
+
 _NO_VALUE = "no cell of it holds a value\nTitle: Plan\nSheets: A, B\n"
 
 
@@ -262,6 +269,7 @@ _NO_VALUE = "no cell of it holds a value\nTitle: Plan\nSheets: A, B\n"
     ("data", "name", "known"),
     [
         (office.make_docx(lambda document: None, title="Plan"), "e.docx", "it has no text\nTitle: Plan\n"),
+        (_empty_table(), "table.pptx", "it holds no text\n"),
         (office.make_pptx([("", "", "")], title="Plan"), "e.pptx", "no slide has text\nTitle: Plan\nSlides: 1\n"),
         (office.make_xlsx({"A": [], "B": []}, title="Plan"), "e.xlsx", _NO_VALUE),
     ],

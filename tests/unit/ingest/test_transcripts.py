@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.ingest.discovery import DiscoverySettings, Found, discover
-from services.ingest.media import TRANSCRIPT_SUFFIXES, is_medium, medium_of
+from services.ingest.media import TRANSCRIPT_SUFFIXES, is_medium, medium_of, transcript_hint
 from services.ingest.skips import Skipped
 from tests.support.chunks import outline, taken
 
@@ -46,6 +46,19 @@ def test_titles_name_the_medium() -> None:
         "talk.mp4 (transcript) > 00:00:01–00:00:02",
     ]
     assert outline(taken("Quiet birds.\n", "talk.txt").extraction) == [("talk.txt", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "told"),
+    [
+        (["talk.mp4", "talk.mp4.md"], "talk.mp4.md beside it is indexed"),
+        (["talk.mp4", "talk.srt"], "talk.srt beside it is indexed"),
+        (["talk.mp4", "talk.en.VTT", "talk.de.vtt"], "talk.de.vtt beside it is indexed"),
+        (["talk.mp4", "talk.txt", "talks.srt"], "to have it found, put a transcript beside it as talk.mp4.md"),
+    ],
+)
+def test_the_text_beside_a_medium_is_told(neighbours: list[str], told: str) -> None:
+    assert transcript_hint("talk.mp4", neighbours) == told
 
 
 @settings(deadline=None)
