@@ -50,7 +50,7 @@ def read_needs(locks: Locks, wanted: RequirementSet) -> Needs:
     a requirement of pyproject.toml: grammars are loaded so.
     """
     modules = _own_modules(locks.root)
-    requirements = {name.replace("-", "_") for name in locks.direct(["dev", "models"])}
+    requirements = {name.replace("-", "_") for name in locks.direct(locks.extras())}
     waiting = sorted(name for name in modules if _is_below(name, wanted.modules))
     own: set[str] = set()
     foreign = {Import(locks.build_backend(), "", "pyproject.toml")} if "build" in wanted.extras else set()

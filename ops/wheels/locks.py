@@ -83,6 +83,9 @@ class Locks:
     def images(self) -> list[RequirementSet]:
         return [found for found in self.sets.values() if found.for_images]
 
+    def extras(self) -> list[str]:
+        return list(self._pyproject()["project"]["optional-dependencies"])
+
     def direct(self, extras: Iterable[str]) -> dict[str, str]:
         """Return the exact versions that pyproject.toml asks for under these extras, those of the package included."""
         project = self._pyproject()["project"]

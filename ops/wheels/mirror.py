@@ -169,6 +169,7 @@ def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -
     for file, pin in exact.items():
         if mirror / file not in files:
             problems.append(Problem("MISSING", file, f"{pin.project} {pin.version} is in a set.", _FILL))
+            present.add((pin.project, pin.version))  # told once
     for pin in others:
         if not pin.marker and (pin.project, pin.version) not in present:
             label = f"{pin.project} {pin.version}"
