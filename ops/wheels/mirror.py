@@ -191,7 +191,7 @@ def _torch_problems(selection: Selection, mirror: Path, files: dict[Path, str]) 
 
 def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
     problems: list[Problem] = []
-    used: set[Path] = set()
+    used: dict[Path, str] = {}
     with TemporaryDirectory() as folder:
         for wanted in (*selection.images, *selection.workstation):
             options = selection.platform.pip_options() if wanted.for_images else []
@@ -204,8 +204,9 @@ def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, s
             paths = [selection.locks.path(DEMO_MODEL)]
             used |= _resolved(DEMO_MODEL, paths, mirror, ["--no-deps"], Path(folder), problems)
     if not problems:
-        wheels = {path.resolve() for path in files if path.suffix == ".whl"}
-        orphans, outside = sorted(wheels - used), sorted(used - wheels)
+        wheels = {path.resolve(): digest for path, digest in files.items() if path.suffix == ".whl"}
+        orphans = sorted(wheels.keys() - used.keys())
+        outside = sorted(path for path, digest in used.items() if wheels.get(path) != digest)
         problems = [Problem("ORPHAN", path.name, "no set installs it here.", _REMOVE) for path in orphans]
         problems += [Problem("MISSING", path.name, f"pip took it from {path.parent}.", _FILL) for path in outside]
     return problems
@@ -213,13 +214,13 @@ def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, s
 
 def _resolved(
     name: str, requirements: list[Path], mirror: Path, options: list[str], scratch: Path, problems: list[Problem]
-) -> set[Path]:
+) -> dict[Path, str]:
     try:
         found = installer.resolve(requirements, mirror, options, scratch)
     except NotReady as error:
         problems.append(Problem("INCOMPLETE", name, f"pip refuses the set: {error.message}", _FILL))
-        return set()
-    return {entry.path.resolve() for entry in found}
+        return {}
+    return {entry.path.resolve(): entry.sha256 for entry in found}
 
 
 def _index_problems(mirror: Path) -> list[Problem]:
