@@ -54,7 +54,9 @@ class Selection:
             chosen += [found for found in locks.sets.values() if found.name == "dev" and platform.is_native]
         if with_models:
             chosen += [found for found in locks.images() if found.name == MODELS]
-            chosen += [found for found in locks.sets.values() if found.name == MODELS_DEV and platform.is_native]
+            # Torch is recorded for the Python of the images alone.
+            runs_here = platform.is_native and sys.version_info[:2] == IMAGE_PYTHON
+            chosen += [found for found in locks.sets.values() if found.name == MODELS_DEV and runs_here]
         workstation = tuple(found for found in chosen if not found.for_images)
         if workstation and not platform.is_native:
             raise InvalidArgument(
