@@ -145,11 +145,12 @@ def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -
     others = selection.other_pins()
     known = {digest for pin in [*exact.values(), *others] for digest in pin.hashes}
     versions = {(pin.project, pin.version) for pin in [*exact.values(), *others]}
-    problems: list[Problem] = []
+    problems = _torch_problems(selection, mirror, files)
+    told = {problem.subject for problem in problems}
     present: set[tuple[str, str]] = set()
     for path, digest in files.items():
-        if path.name.endswith(index.METADATA_SUFFIX):
-            continue  # of the index
+        if path.name.endswith(index.METADATA_SUFFIX) or path.name in told:
+            continue
         try:
             name = WheelName.parse(path.name)
         except InvalidArgument as error:
@@ -176,7 +177,7 @@ def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -
         if not pin.marker and (pin.project, pin.version) not in present:
             label = f"{pin.project} {pin.version}"
             problems.append(Problem("MISSING", label, "no wheel of it for this Python is in the mirror.", _FILL))
-    return problems + _torch_problems(selection, mirror, files)
+    return problems
 
 
 def _torch_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
@@ -184,9 +185,10 @@ def _torch_problems(selection: Selection, mirror: Path, files: dict[Path, str]) 
     recorded = (
         {digest for pin in selection.pins(TORCH, of_platform=True) for digest in pin.hashes} if path.is_file() else ()
     )
-    remedy = f"{_REMOVE} Put the build for processors in its place."
     return [
-        Problem("TORCH_BUILD", refused.name, f"{reason}.", remedy)
+        Problem(
+            "TORCH_BUILD", refused.name, f"{reason}.", f"{_REMOVE} A set with torch takes its build for processors."
+        )
         for refused, reason in builds.refuse_builds(mirror, recorded, files)
     ]
 
