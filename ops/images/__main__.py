@@ -5,35 +5,87 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 
 from ops.images.bases import make_bases
+from ops.images.building import Workplace, build
+from ops.images.images import ROOT, load_catalogue
 from ops.images.packages import load_packages
 from services.core.errors import UndercroftError
 
-ROOT = Path(__file__).resolve().parents[2]
-OUT = ROOT / ".cache" / "images"
-EPOCH_S = 1764547200
-
 
 def main() -> None:
+    arguments = _parser().parse_args()
+    try:
+        arguments.run(arguments)
+    except UndercroftError as error:
+        sys.exit(str(error))
+
+
+def _bases(arguments: argparse.Namespace) -> None:
+    roots = load_packages()
+    if unknown := [name for name in arguments.names if name not in roots]:
+        sys.exit(f"no root file system {', '.join(unknown)}: there are {', '.join(roots)}")
+    make_bases(
+        {name: root for name, root in roots.items() if not arguments.names or name in arguments.names},
+        arguments.out / "bases",
+        mirror=arguments.mirror,
+        epoch_s=load_catalogue().epoch_s,
+        record=arguments.record,
+    )
+
+
+def _build(arguments: argparse.Namespace) -> None:
+    place = _place(arguments)
+    start = time.monotonic()
+    for name, digest in build(place, _names(arguments)).items():
+        print(f"{place.reference(name)} {digest}")
+    print(f"built in {time.monotonic() - start:.0f} s")
+
+
+def _containerfile(arguments: argparse.Namespace) -> None:
+    print(load_catalogue().images[arguments.image].containerfile(arguments.prefix), end="")
+
+
+def _place(arguments: argparse.Namespace) -> Workplace:
+    return Workplace(
+        load_catalogue(),
+        arguments.out.resolve(),
+        arguments.wheels.resolve(),
+        arguments.models.resolve(),
+        arguments.prefix,
+        uses_cache=not arguments.no_cache,
+    )
+
+
+def _names(arguments: argparse.Namespace) -> list[str]:
+    images = load_catalogue().images
+    if unknown := [name for name in arguments.images if name not in images]:
+        sys.exit(f"no image {', '.join(unknown)}: there are {', '.join(images)}")
+    return arguments.images or [name for name, image in images.items() if not image.is_separate]
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ops.images", description=__doc__)
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for what is made [default: .cache/images]")
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "images", help="folder for what is made")
+    parser.add_argument("--prefix", default="localhost/undercroft", help="registry and path before the images' names")
+    commands = parser.add_subparsers(required=True)
     bases = commands.add_parser("bases", help="make the root file systems from Debian packages")
+    bases.add_argument("names", nargs="*", help="names [default: all]")
     bases.add_argument("--mirror", default=os.environ.get("MIRROR", ""), help="Debian mirror [default: mmdebstrap's]")
     bases.add_argument("--record", action="store_true", help="record the packages in ops/images/packages.lock")
-    arguments = parser.parse_args()
-    try:
-        make_bases(
-            load_packages(),
-            arguments.out / "bases",
-            mirror=arguments.mirror,
-            epoch_s=EPOCH_S,
-            record=arguments.record,
-        )
-    except UndercroftError as error:
-        sys.exit(f"{error}")
+    bases.set_defaults(run=_bases)
+    building = commands.add_parser("build", help="build images and write them as OCI layouts")
+    building.add_argument("images", nargs="*", help="names [default: all but models]")
+    building.add_argument("--wheels", type=Path, default=ROOT / "wheels", help="the wheel mirror [default: wheels]")
+    building.add_argument("--models", type=Path, default=ROOT / ".cache" / "models", help="folder of the demo model")
+    building.add_argument("--no-cache", action="store_true", help="build every layer anew")
+    building.set_defaults(run=_build)
+    containerfile = commands.add_parser("containerfile", help="print the Containerfile of a service's image")
+    containerfile.add_argument("image")
+    containerfile.set_defaults(run=_containerfile)
+    return parser
 
 
 if __name__ == "__main__":

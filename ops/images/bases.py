@@ -23,14 +23,14 @@ _UNWANTED = (
 
 
 def make_bases(roots: dict[str, RootFs], folder: Path, *, mirror: str, epoch_s: int, record: bool) -> None:
-    """Make the archives of all root file systems in ``folder``.
+    """Make the archives of root file systems in ``folder``; all that one is a layer over must be among them.
 
     Needs mmdebstrap and a Debian mirror (the default one, or ``mirror``); root, or user namespaces with subordinate
     ids. Raises ``NotReady`` for packages and libraries that are missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     used: dict[str, str] = {}
-    for suite in sorted({root.suite for root in roots.values()}):
+    for suite in sorted({root.suite for root in roots.values() if root.name != BUILDER}):
         of_suite = {name: root for name, root in roots.items() if root.suite == suite and name != BUILDER}
         with TemporaryDirectory(prefix="bases-", dir=folder) as scratch:
             debs = _fetch(suite, {name for root in of_suite.values() for name in root.packages}, Path(scratch), mirror)
@@ -42,12 +42,15 @@ def make_bases(roots: dict[str, RootFs], folder: Path, *, mirror: str, epoch_s: 
             for root in of_suite.values():
                 trees = [Path(scratch) / name for name in (root.name, root.on) if name]
                 check_links(trees)
-                _report(folder / f"{root.name}.tar", pack(trees[0], folder / f"{root.name}.tar", epoch_s))
-    _make_builder(roots[BUILDER], folder / f"{BUILDER}.tar", mirror, epoch_s)
+                _report(folder / f"{root.name}.tar", pack(root, trees[0], folder / f"{root.name}.tar", epoch_s))
+    if BUILDER in roots:
+        _make_builder(roots[BUILDER], folder / f"{BUILDER}.tar", mirror, epoch_s)
+    recorded = read_lock()
+    others = {name: digest for name, digest in recorded.items() if name.partition("/")[0] not in roots}
     if record:
-        write_lock(used)
+        write_lock(others | used)
     else:
-        _compare(used, read_lock())
+        _compare(others | used, recorded)
 
 
 def _fetch(suite: str, packages: Iterable[str], scratch: Path, mirror: str) -> Path:

@@ -32,13 +32,17 @@ _DOCS = "usr/share/doc/"
 
 @dataclass(frozen=True, slots=True)
 class RootFs:
-    """One root file system; ``on`` names another one that it is a layer over, and brings nothing twice of."""
+    """One root file system; ``on`` names another one that it is a layer over.
+
+    ``folders`` are mount points that every user of group 0 may write to.
+    """
 
     name: str
     suite: str
     packages: tuple[str, ...]
     programs: frozenset[str] = frozenset()
     drop: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     on: str = ""
 
     def keeps(self, path: str) -> bool:
@@ -63,6 +67,7 @@ def load_packages(path: Path = FILE) -> dict[str, RootFs]:
             packages=tuple(table["packages"]),
             programs=frozenset(table.get("programs", ())),
             drop=tuple(table.get("drop", ())),
+            folders=tuple(table.get("folders", ())),
             on=table.get("on", ""),
         )
         for name, table in tables.items()

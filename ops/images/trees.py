@@ -75,6 +75,8 @@ def unpack(root: RootFs, packages: Iterable[Package], tree: Path) -> None:
     if not root.on:
         _complete(tree)
     _drop(root, tree)
+    for name in root.folders:
+        (tree / name).mkdir(parents=True)
 
 
 def _complete(tree: Path) -> None:
@@ -133,7 +135,7 @@ def _files(tree: Path) -> Iterator[Path]:
     return (path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def pack(tree: Path, archive: Path, epoch_s: int) -> str:
+def pack(root: RootFs, tree: Path, archive: Path, epoch_s: int) -> str:
     """Pack a tree, the same bytes for the same files; returns the SHA-256.
 
     Files belong to root, and have no right that their owner alone has: a process of any user may read them all.
@@ -145,7 +147,7 @@ def pack(tree: Path, archive: Path, epoch_s: int) -> str:
             tar_info.uid = tar_info.gid = 0
             tar_info.uname = tar_info.gname = "root"
             tar_info.mtime = epoch_s
-            tar_info.mode = _mode(tar_info)
+            tar_info.mode = 0o775 if tar_info.name in root.folders else _mode(tar_info)
             if tar_info.isreg():
                 with path.open("rb") as file:
                     tar.addfile(tar_info, file)

@@ -47,6 +47,6 @@ def configure_logging(service: str, level: str) -> None:
 
 
 def serve_metrics(listen: str) -> None:
-    """Serve /metrics on ``host:port``."""
+    """Serve /metrics on ``host:port``; an IPv6 host is in brackets, as it is in the address of the gRPC server."""
     host, _, port = listen.rpartition(":")
-    prometheus_client.start_http_server(int(port), addr=host)
+    prometheus_client.start_http_server(int(port), addr=host.strip("[]"))
