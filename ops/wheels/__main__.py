@@ -10,9 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ops.wheels import builds, index, installer
+from ops.wheels.builds import record_torch
 from ops.wheels.imports import prove_imports, read_needs
 from ops.wheels.locks import Locks, RequirementSet
-from ops.wheels.mirror import MODELS, Selection, fill, find_problems, require_mirror
+from ops.wheels.mirror import MODELS, Selection, fill, find_problems, has_torch, require_mirror
 from ops.wheels.platforms import IMAGE_PYTHON, platform_named
 from services.core.errors import UndercroftError
 
@@ -26,11 +27,16 @@ def _parser() -> argparse.ArgumentParser:
         ("index", "write the index of the wheels that are there"),
         ("verify", "prove that mirror and sets are equal, without a network"),
         ("imports", "install each set into an empty folder, and import what our code imports"),
+        ("record", "note the hash of a wheel of torch for processors that was carried in"),
     ):
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--mirror", type=Path, default=Path("wheels"), help="the folder of wheels (wheels)")
+        if name == "record":
+            command.add_argument("wheel", type=Path)
+        else:
+            command.add_argument("--mirror", type=Path, default=Path("wheels"), help="the folder of wheels (wheels)")
         if name != "index":
             command.add_argument("--platform", help="linux-x86_64 or linux-aarch64 (this machine's)")
+        if name not in ("index", "record"):
             command.add_argument("--set", dest="sets", action="append", default=[], help="one set; may be repeated")
             command.add_argument("--models", action="store_true", help="the set with torch as well")
         if name == "imports":
@@ -48,9 +54,12 @@ def main() -> int:
             mirror = require_mirror(arguments.mirror)
             print(f"{arguments.mirror / index.FOLDER}: {index.write_index(mirror)} projects")
             return 0
-        selection = Selection.of(
-            locks, platform_named(arguments.platform), arguments.sets, with_models=arguments.models
-        )
+        platform = platform_named(arguments.platform)
+        if arguments.command == "record":
+            record_torch(locks, platform, arguments.wheel)
+            return 0
+        with_models = arguments.models or (not arguments.sets and has_torch(arguments.mirror))
+        selection = Selection.of(locks, platform, arguments.sets, with_models=with_models)
         if arguments.command == "imports":
             return _imports(selection, arguments)
         if arguments.command == "fill":

@@ -13,8 +13,10 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from ops.wheels.files import read_metadata
-from ops.wheels.platforms import WheelName
+from ops.wheels.files import read_metadata, sha256_of
+from ops.wheels.locks import Locks, Pin, format_lock
+from ops.wheels.platforms import IMAGE_PYTHON, Platform, WheelName
+from services.core.errors import InvalidArgument
 
 _CPU = "cpu"
 _TORCH = re.compile(r"torch\s*\(?==\s*([^\s;)]+)")
@@ -54,6 +56,22 @@ def refuse_builds(mirror: Path, recorded: Collection[str], hashes: dict[Path, st
         if name.project == "torchvision" and not any(_are_twins(path, name, torch) for torch in torches.values()):
             refused.append((path, "it was not built with the torch of this mirror, which no resolver sees"))
     return refused
+
+
+def record_torch(locks: Locks, platform: Platform, wheel: Path) -> None:
+    """Write the set of torch for a platform: the hash of this wheel.
+
+    Raises ``InvalidArgument`` unless it is the version that pyproject.toml asks for, for processors and this platform.
+    """
+    name = WheelName.parse(wheel.name)
+    version = f"{locks.direct(['models'])['torch']}+{_CPU}"
+    if (name.project, name.version) != ("torch", version) or not platform.fits(name, IMAGE_PYTHON):
+        raise InvalidArgument(
+            f"{wheel.name} is not torch {version} for {platform.name} and Python 3.11.",
+            remedy="Give the wheel whose version says that it is the build for processors.",
+        )
+    pin = Pin("torch", version, frozenset({sha256_of(wheel)}), file=wheel.name)
+    locks.path("torch", platform).write_text(format_lock([pin]), "utf-8")
 
 
 def prove_torch(target: Path | None) -> str:

@@ -50,10 +50,10 @@ def read_needs(locks: Locks, wanted: RequirementSet) -> Needs:
     a requirement of pyproject.toml: grammars are loaded so.
     """
     modules = _own_modules(locks.root)
-    requirements = {name.replace("-", "_") for name in locks.direct(["dev", "models"])}
+    requirements = {name.replace("-", "_") for name in locks.direct(locks.extras())}
     waiting = sorted(name for name in modules if _is_below(name, wanted.modules))
     own: set[str] = set()
-    foreign: set[Import] = set()
+    foreign = {Import(locks.build_backend(), "", "pyproject.toml")} if "build" in wanted.extras else set()
     while waiting:
         name = waiting.pop()
         if name in own or _is_below(name, wanted.without):

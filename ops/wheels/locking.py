@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ops.wheels import installer
+from ops.wheels.builds import record_torch
 from ops.wheels.files import sha256_of
 from ops.wheels.locks import Locks, Pin, RequirementSet, format_lock, parse_lock
 from ops.wheels.platforms import PLATFORMS, Platform, WheelName
@@ -127,7 +128,7 @@ def _record_torch(locks: Locks, platform: Platform, scratch: Path) -> None:
         print(f"{platform.name}: no wheel of torch {version} to be had here; its hash is not recorded", file=sys.stderr)
         return
     (wheel,) = wheels.iterdir()
-    path.write_text(format_lock([Pin("torch", version, frozenset({sha256_of(wheel)}), file=wheel.name)]), "utf-8")
+    record_torch(locks, platform, wheel)
 
 
 def main() -> int:

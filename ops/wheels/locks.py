@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ops.wheels.platforms import PLATFORMS, Platform, normalized
 from services.core.errors import InvalidArgument, NotFound
@@ -82,9 +83,12 @@ class Locks:
     def images(self) -> list[RequirementSet]:
         return [found for found in self.sets.values() if found.for_images]
 
+    def extras(self) -> list[str]:
+        return list(self._pyproject()["project"]["optional-dependencies"])
+
     def direct(self, extras: Iterable[str]) -> dict[str, str]:
         """Return the exact versions that pyproject.toml asks for under these extras, those of the package included."""
-        project = tomllib.loads((self.root / "pyproject.toml").read_text("utf-8"))["project"]
+        project = self._pyproject()["project"]
         pins: dict[str, str] = {}
         waiting = list(project["dependencies"])
         seen = set(extras)
@@ -104,6 +108,13 @@ class Locks:
                     f"pyproject.toml asks for {line!r}.", remedy="Give every requirement as NAME==VERSION."
                 )
         return pins
+
+    def build_backend(self) -> str:
+        """Return the module that builds the wheel of Undercroft."""
+        return str(self._pyproject()["build-system"]["build-backend"])
+
+    def _pyproject(self) -> dict[str, Any]:
+        return tomllib.loads((self.root / "pyproject.toml").read_text("utf-8"))
 
     def digest(self, extras: Iterable[str]) -> str:
         """Return what the head of a compiled set says of its input."""

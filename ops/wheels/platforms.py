@@ -6,6 +6,7 @@ import platform
 import re
 import sys
 from dataclasses import dataclass
+from itertools import product
 
 from services.core.errors import InvalidArgument
 
@@ -76,13 +77,14 @@ class Platform:
 
     def fits(self, wheel: WheelName, python: tuple[int, int]) -> bool:
         """Say whether a wheel can be installed here, by the given Python; newer C libraries count as here."""
-        return any(self._fits_machine(tag) for tag in wheel.platforms) and any(
-            _fits_python(tag, abi, python) for tag in wheel.pythons for abi in wheel.abis
+        return any(
+            self._fits_machine(tag, abi) and _fits_python(python_tag, abi, python)
+            for python_tag, abi, tag in product(wheel.pythons, wheel.abis, wheel.platforms)
         )
 
-    def _fits_machine(self, tag: str) -> bool:
+    def _fits_machine(self, tag: str, abi: str) -> bool:
         if tag == "any":
-            return True
+            return abi == "none"
         match = _LEGACY_TAG.fullmatch(tag) or _GLIBC_TAG.fullmatch(tag)
         return match is not None and match[2] == self.machine
 
@@ -109,7 +111,8 @@ def _fits_python(tag: str, abi: str, python: tuple[int, int]) -> bool:
     match = _VERSION_TAG.fullmatch(tag)
     if match is None:
         return False
-    minor = int(match[2]) if match[2] else 0
-    if match[1] == "py" or abi in ("abi3", "none"):
-        return minor <= python[1]
-    return minor == python[1] and abi == f"cp3{minor}"
+    minor = int(match[2] or 0)
+    if match[1] == "py":
+        return abi == "none" and minor <= python[1]
+    # Compiled for one Python, or for the stable interface of it and all later ones.
+    return (minor == python[1] and abi in ("none", f"cp3{minor}")) or (abi == "abi3" and 2 <= minor <= python[1])
