@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from ops.images.bases import make_bases
 from ops.images.building import Workplace, build
+from ops.images.proving import prove
 from ops.images.images import ROOT, load_catalogue
 from ops.images.packages import load_packages
 from services.core.errors import UndercroftError
@@ -37,11 +39,15 @@ def _bases(arguments: argparse.Namespace) -> None:
 
 
 def _build(arguments: argparse.Namespace) -> None:
-    place = _place(arguments)
+    place = dataclasses.replace(_place(arguments), uses_cache=not arguments.no_cache)
     start = time.monotonic()
     for name, digest in build(place, _names(arguments)).items():
         print(f"{place.reference(name)} {digest}")
     print(f"built in {time.monotonic() - start:.0f} s")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    prove(_place(arguments), arguments.sdist)
 
 
 def _containerfile(arguments: argparse.Namespace) -> None:
@@ -55,7 +61,6 @@ def _place(arguments: argparse.Namespace) -> Workplace:
         arguments.wheels.resolve(),
         arguments.models.resolve(),
         arguments.prefix,
-        uses_cache=not arguments.no_cache,
     )
 
 
@@ -70,6 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m ops.images", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "images", help="folder for what is made")
     parser.add_argument("--prefix", default="localhost/undercroft", help="registry and path before the images' names")
+    parser.add_argument("--wheels", type=Path, default=ROOT / "wheels", help="the wheel mirror [default: wheels]")
+    parser.add_argument("--models", type=Path, default=ROOT / ".cache" / "models", help="folder of the demo model")
     commands = parser.add_subparsers(required=True)
     bases = commands.add_parser("bases", help="make the root file systems from Debian packages")
     bases.add_argument("names", nargs="*", help="names [default: all]")
@@ -78,10 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     bases.set_defaults(run=_bases)
     building = commands.add_parser("build", help="build images and write them as OCI layouts")
     building.add_argument("images", nargs="*", help="names [default: all but models]")
-    building.add_argument("--wheels", type=Path, default=ROOT / "wheels", help="the wheel mirror [default: wheels]")
-    building.add_argument("--models", type=Path, default=ROOT / ".cache" / "models", help="folder of the demo model")
     building.add_argument("--no-cache", action="store_true", help="build every layer anew")
     building.set_defaults(run=_build)
+    check = commands.add_parser("check", help="run the images where every attempt to leave is recorded (as root)")
+    check.add_argument("--sdist", type=Path, help="the sdist to index [default: that of this project]")
+    check.set_defaults(run=_check)
     containerfile = commands.add_parser("containerfile", help="print the Containerfile of a service's image")
     containerfile.add_argument("image")
     containerfile.set_defaults(run=_containerfile)

@@ -37,6 +37,8 @@ def read_dynamic(path: Path) -> Dynamic | None:
 def _dynamic(content: bytes) -> Dynamic:
     offset, entry_size, count = *struct.unpack_from("<Q", content, 32), *struct.unpack_from("<HH", content, 54)
     segments = [struct.unpack_from("<IIQQQQQQ", content, offset + entry_size * index) for index in range(count)]
+    if any(start + size > len(content) for _, _, start, _, _, size, _, _ in segments):
+        raise IndexError("it ends within a segment")
     loads = [(virtual, start, size) for kind, _, start, virtual, _, size, _, _ in segments if kind == _PT_LOAD]
     entries: list[tuple[int, int]] = []
     for kind, _, start, _, _, size, _, _ in segments:
