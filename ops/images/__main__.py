@@ -5,20 +5,23 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 
 from ops.images.bases import make_bases
-from ops.images.building import Workplace, build
-from ops.images.proving import prove
+from ops.images.building import Workplace, build, build_twice
 from ops.images.images import ROOT, load_catalogue
 from ops.images.packages import load_packages
+from ops.images.proving import prove
 from services.core.errors import UndercroftError
 
 
 def main() -> None:
     arguments = _parser().parse_args()
+    # What is started goes in the end, also where a time limit ends it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         arguments.run(arguments)
     except UndercroftError as error:
@@ -41,8 +44,9 @@ def _bases(arguments: argparse.Namespace) -> None:
 def _build(arguments: argparse.Namespace) -> None:
     place = dataclasses.replace(_place(arguments), uses_cache=not arguments.no_cache)
     start = time.monotonic()
-    for name, digest in build(place, _names(arguments)).items():
-        print(f"{place.reference(name)} {digest}")
+    digests = (build_twice if arguments.twice else build)(place, _names(arguments))
+    for name, digest in digests.items():
+        print(f"{place.reference(name)} {digest}{' (twice)' if arguments.twice else ''}")
     print(f"built in {time.monotonic() - start:.0f} s")
 
 
@@ -86,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     building = commands.add_parser("build", help="build images and write them as OCI layouts")
     building.add_argument("images", nargs="*", help="names [default: all but models]")
     building.add_argument("--no-cache", action="store_true", help="build every layer anew")
+    building.add_argument("--twice", action="store_true", help="prove that two builds without caches give one digest")
     building.set_defaults(run=_build)
     check = commands.add_parser("check", help="run the images where every attempt to leave is recorded (as root)")
     check.add_argument("--sdist", type=Path, help="the sdist to index [default: that of this project]")

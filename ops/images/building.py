@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import json
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ops.images.images import MODEL, POSTGRES, ROOT, Catalogue, Image
-from services.core.errors import NotReady
+from services.core.errors import DataLoss, NotReady
 
 _BASES = ("builder", "runtime", "git", "postgres")
 _GIT_IS_ON = "runtime"
@@ -42,6 +44,33 @@ def build(place: Workplace, names: Sequence[str]) -> dict[str, str]:
     _check(place)
     _build_bases(place)
     return {name: _build_image(place, place.catalogue.images[name]) for name in names}
+
+
+def build_twice(place: Workplace, names: Sequence[str]) -> dict[str, str]:
+    """Build images twice without any cache; returns their digests.
+
+    Raises ``DataLoss`` where the two differ, with the layers that do.
+    """
+    fresh = dataclasses.replace(place, uses_cache=False)
+    first = build(fresh, names)
+    layers = {name: _layers(place, name) for name in names}
+    second = build(fresh, names)
+    for name in names:
+        if first[name] != second[name]:
+            differing = [old for old, new in zip(layers[name], _layers(place, name), strict=False) if old != new]
+            raise DataLoss(
+                f"{name} has the digests {first[name]} and {second[name]}; layers {', '.join(differing) or 'agree'}.",
+                remedy="Compare their files: something depends on the time, on an order, or on chance.",
+                reason="IMAGE_NOT_REPRODUCIBLE",
+            )
+    return second
+
+
+def _layers(place: Workplace, name: str) -> list[str]:
+    layout = place.layout(name)
+    digest = json.loads((layout / "index.json").read_text("utf-8"))["manifests"][0]["digest"]
+    manifest = json.loads((layout / "blobs" / digest.replace(":", "/")).read_text("utf-8"))
+    return [layer["digest"] for layer in manifest["layers"]]
 
 
 def _check(place: Workplace) -> None:

@@ -20,6 +20,8 @@ class Handler(BaseHTTPRequestHandler):
     """Hands requests to git http-backend, as CGI."""
 
     folder = Path()
+    # With lengths: a connection that only ends is refused by TLS libraries, since anybody could have cut it.
+    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self._answer(b"")
@@ -31,6 +33,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != f"Basic {CREDENTIALS}":
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="git"')
+            self.send_header("Content-Length", "0")
             self.end_headers()
             return
         path, _, query = self.path.partition("?")
@@ -56,6 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(int(fields.pop("Status", "200").split()[0]))
         for name, value in fields.items():
             self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 

@@ -54,7 +54,7 @@ def folders():
         yield root
 programs = [str(one) for folder in ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin")
             for one in pathlib.Path(folder).glob("*")]
-status = dict(line.rstrip().split(":\\t", 1) for line in open("/proc/self/status"))
+status = {name: value for name, _, value in (line.partition(":") for line in open("/proc/self/status"))}
 print(json.dumps({"user": os.getuid(), "group": os.getgid(), "writable": sorted(filter(writes, folders())),
                   "programs": sorted(programs), "capabilities": int(status["CapEff"], 16)}))
 """
@@ -127,16 +127,18 @@ class Sources:
         folder = scratch / "sources"
         work = folder / "work"
         work.mkdir(parents=True)
-        for part in ("docs", "services/core"):
-            shutil.copytree(ROOT / part, work / part, ignore=shutil.ignore_patterns("__pycache__"))
+        _copy(work, "docs/adr", "services/core/lexical")
         git = ("git", "-C", str(work), "-c", "user.name=proof", "-c", "user.email=proof@undercroft.invalid")
         for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "Proof")):
             subprocess.run([*git, *command], check=True)
         subprocess.run([*git, "bundle", "create", "-q", folder / "proof.bundle", "main"], check=True)
         subprocess.run([*git, "clone", "-q", "--bare", work, folder / "proof.git"], check=True)
         if sdist is None:
+            # Of one package: a shared machine takes minutes for all of them.
+            part = folder / "part"
+            _copy(part, "services/search", "pyproject.toml", "README.md", "LICENSE")
             command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder]
-            subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+            subprocess.run(command, cwd=part, check=True, capture_output=True)
             (sdist,) = folder.glob("*.tar.gz")
         certificate = (
             "openssl",
@@ -164,6 +166,16 @@ class Sources:
             (*daemon, f"--port={_GIT_PORT}", f"--base-path={folder}", folder),
             (sys.executable, str(Path(__file__).with_name("git_server.py")), *files),
         ]
+
+
+def _copy(into: Path, *parts: str) -> None:
+    """Copy files and folders of this project to their own places below a folder."""
+    for part in parts:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, into / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            into.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / part, into / part)
 
 
 def _prove_record(containers: Containers) -> None:
@@ -282,11 +294,13 @@ def _ask(containers: Containers, targets: dict[str, str], sources: Sources, repo
             said = undercroft("index", place, "--project", project)
         print("           " + said.strip().splitlines()[-1].strip(), flush=True)
     with report.step("three questions"):
-        hits = json.loads(undercroft("search", "replace a broken connection", "-p", "sdist", "--json")).get("hits", [])
+        hits = json.loads(undercroft("search", "merge the scores of several projects", "-p", "sdist", "--json")).get(
+            "hits", []
+        )
         reasons = json.loads(
             undercroft("why", "why are scores computed again after the search?", "-p", "bundle", "--json")
         )
-        references = json.loads(undercroft("refs", "check_schema", "-p", "https", "--json"))
+        references = json.loads(undercroft("refs", "read_segment", "-p", "https", "--json"))
     legs = {leg.get("leg", "") for hit in hits for leg in hit.get("why", {}).get("legs", [])}
     print(f"           {len(hits)} hits {sorted(legs)}, why: {list(reasons)}, refs: {list(references)}", flush=True)
     if not hits or not reasons or not references:
