@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 from ops.images.bases import make_bases
+from ops.images.bills import write_bills
 from ops.images.building import Workplace, build, build_twice
+from ops.images.contents import read_contents
 from ops.images.images import ROOT, load_catalogue
 from ops.images.packages import load_packages
 from ops.images.proving import prove
@@ -48,6 +50,26 @@ def _build(arguments: argparse.Namespace) -> None:
     for name, digest in digests.items():
         print(f"{place.reference(name)} {digest}{' (twice)' if arguments.twice else ''}")
     print(f"built in {time.monotonic() - start:.0f} s")
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    """Write the bills of materials of the images that are there, and print sizes; 1 where one is too large."""
+    place = _place(arguments)
+    too_large = []
+    print(f"{'image':<12}{'MB':>8}{'sent MB':>9}{'Debian':>8}{'Python':>8}  digest")
+    for name, image in place.catalogue.images.items():
+        if not place.layout(name).is_dir():
+            continue
+        contents = read_contents(place.layout(name))
+        write_bills(contents, name, place.catalogue.version, place.catalogue.epoch_s, place.out / "bills")
+        size_mb = contents.size_bytes / 1e6
+        counts = f"{len(contents.os_packages):>8}{len(contents.distributions):>8}"
+        print(f"{name:<12}{size_mb:>8.1f}{contents.compressed_bytes / 1e6:>9.1f}{counts}  {contents.digest}")
+        if image.max_mb and size_mb > image.max_mb:
+            too_large.append(f"{name} has {size_mb:.0f} MB, and may have {image.max_mb}")
+    print(f"bills of materials: {place.out / 'bills'}")
+    if too_large:
+        sys.exit("; ".join(too_large))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -92,6 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     building.add_argument("--no-cache", action="store_true", help="build every layer anew")
     building.add_argument("--twice", action="store_true", help="prove that two builds without caches give one digest")
     building.set_defaults(run=_build)
+    report = commands.add_parser("report", help="write bills of materials (SPDX, CycloneDX), and print sizes")
+    report.set_defaults(run=_report)
     check = commands.add_parser("check", help="run the images where every attempt to leave is recorded (as root)")
     check.add_argument("--sdist", type=Path, help="the sdist to index [default: that of this project]")
     check.set_defaults(run=_check)

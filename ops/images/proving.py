@@ -24,11 +24,12 @@ from ops.images.building import Workplace
 from ops.images.containers import Containers
 from ops.images.git_server import CREDENTIALS
 from ops.images.images import MODEL, POSTGRES, ROOT
+from ops.images.sinks import Sink
 from services.core.errors import DataLoss, NotReady
 
 _PROGRAMS = ("podman", "ip", "nft", "git", "openssl")
 _READY_S = 120.0
-_GIT_PORT, _HTTPS_PORT = 9418, 8443
+_GIT_PORT, _HTTPS_PORT, _OWN_EMBED_PORT = 9418, 8443, 50062
 _OUTSIDE = "198.51.100.7"
 _LEAVE = f"""
 import contextlib, socket
@@ -104,6 +105,8 @@ def prove(place: Workplace, sdist: Path | None) -> None:
             servers = [sink.start(*command) for command in sources.servers()]
             try:
                 targets = _start(containers, scratch, sources, report)
+                with report.step("vectors are those of the whole wheel of OpenVINO"):
+                    _compare_vectors(sink, place.models, targets["embed"])
                 _ask(containers, targets, sources, report)
                 if tried := sink.tried():
                     raise DataLoss(f"Something tried to leave: {'; '.join(tried)}.", reason="EGRESS_TRIED")
@@ -257,6 +260,27 @@ def _judge(image: str, seen: dict[str, object]) -> None:
         or seen["user"] < 100_000
     ):
         raise DataLoss(f"{image} may do more than it should: programs {sorted(programs)}, writes to {writable}; {seen}")
+
+
+def _compare_vectors(sink: Sink, models: Path, target: str) -> None:
+    """Prove that what the image leaves out of OpenVINO changes no bit of a vector."""
+    own = f"127.0.0.1:{_OWN_EMBED_PORT}"
+    settings = {"UNDERCROFT_LISTEN": own, "UNDERCROFT_MODELS_DIR": str(models)}
+    environment = {**os.environ, **settings, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"}
+    server = sink.start(sys.executable, "-m", "services.embed", environment=environment)
+    try:
+        end = time.monotonic() + _READY_S
+        while sink.run(sys.executable, "-m", "services.core.probe", own, environment=environment).returncode:
+            if server.poll() is not None or time.monotonic() > end:
+                raise NotReady("The embed service of this checkout does not start.", reason="EMBED_NOT_READY")
+        command = (sys.executable, "-m", "ops.images.vectors", "all-minilm-l6-v2", own, target)
+        done = sink.run(*command, environment=environment)
+    finally:
+        server.terminate()
+        server.wait()
+    print(f"           {done.stdout.strip()}", flush=True)
+    if done.returncode:
+        raise DataLoss(f"Vectors: {done.stderr.strip()[-1000:]}")
 
 
 def _list(value: object) -> list[object]:

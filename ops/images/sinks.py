@@ -33,10 +33,13 @@ class Sink:
             ["ip", "netns", "exec", self.name, *command], check=False, capture_output=True, text=True, env=environment
         )
 
-    def start(self, *command: str) -> subprocess.Popen[bytes]:
+    def start(self, *command: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a command inside; its output goes nowhere."""
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.name, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ["ip", "netns", "exec", self.name, *command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
         )
 
     def tried(self) -> list[str]:
