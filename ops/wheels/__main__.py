@@ -105,7 +105,7 @@ def _imports(selection: Selection, arguments: argparse.Namespace) -> int:
         return _tell([line for found in sets for line in _test(selection, found, None)])
     mirror = require_mirror(arguments.mirror)
     if not selection.platform.is_native or sys.version_info[:2] != IMAGE_PYTHON:
-        print("importing takes the platform itself and Python 3.11: not tested", file=sys.stderr)
+        print("not tested: importing takes the platform itself and Python 3.11; run it with that", file=sys.stderr)
         return 1
     failed: list[str] = []
     for found in sets:

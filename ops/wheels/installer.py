@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ops.wheels.locks import Pin
@@ -56,15 +57,7 @@ def resolve(requirements: Iterable[Path], mirror: Path, options: Iterable[str], 
         ]
         _run([*arguments, *_from_mirror(mirror), *_requirements(requirements)], _untouched(), isolated=True)
         installs = json.loads(report.read_text("utf-8"))["install"]
-    return [
-        Resolved(
-            entry["metadata"]["name"],
-            entry["metadata"]["version"],
-            Path(unquote(urlsplit(entry["download_info"]["url"]).path)),
-            entry["download_info"]["archive_info"]["hashes"]["sha256"],
-        )
-        for entry in installs
-    ]
+    return [_resolved(entry["metadata"], entry["download_info"]) for entry in installs]
 
 
 def install(requirements: Iterable[Path], mirror: Path, options: Iterable[str], target: Path) -> None:
@@ -87,6 +80,13 @@ def write_requirements(pins: Iterable[Pin], path: Path) -> Path:
 def has_network() -> bool:
     """Say whether this process sees any interface but loopback."""
     return any(name != "lo" for _, name in socket.if_nameindex())
+
+
+def _resolved(metadata: dict[str, Any], download: dict[str, Any]) -> Resolved:
+    archive = download["archive_info"]
+    # Before pip 23.1 there is one hash, with its kind before it.
+    digest = archive["hashes"]["sha256"] if "hashes" in archive else archive["hash"].removeprefix("sha256=")
+    return Resolved(metadata["name"], metadata["version"], Path(unquote(urlsplit(download["url"]).path)), digest)
 
 
 def _target(folder: Path, options: Iterable[str]) -> list[str]:

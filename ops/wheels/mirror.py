@@ -54,7 +54,9 @@ class Selection:
             chosen += [found for found in locks.sets.values() if found.name == "dev" and platform.is_native]
         if with_models:
             chosen += [found for found in locks.images() if found.name == MODELS]
-            chosen += [found for found in locks.sets.values() if found.name == MODELS_DEV and platform.is_native]
+            # Torch is recorded for the Python of the images alone.
+            runs_here = platform.is_native and sys.version_info[:2] == IMAGE_PYTHON
+            chosen += [found for found in locks.sets.values() if found.name == MODELS_DEV and runs_here]
         workstation = tuple(found for found in chosen if not found.for_images)
         if workstation and not platform.is_native:
             raise InvalidArgument(
@@ -143,11 +145,12 @@ def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -
     others = selection.other_pins()
     known = {digest for pin in [*exact.values(), *others] for digest in pin.hashes}
     versions = {(pin.project, pin.version) for pin in [*exact.values(), *others]}
-    problems: list[Problem] = []
+    problems = _torch_problems(selection, mirror, files)
+    told = {problem.subject for problem in problems}
     present: set[tuple[str, str]] = set()
     for path, digest in files.items():
-        if path.name.endswith(index.METADATA_SUFFIX):
-            continue  # of the index
+        if path.name.endswith(index.METADATA_SUFFIX) or path.name in told:
+            continue
         try:
             name = WheelName.parse(path.name)
         except InvalidArgument as error:
@@ -174,7 +177,7 @@ def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -
         if not pin.marker and (pin.project, pin.version) not in present:
             label = f"{pin.project} {pin.version}"
             problems.append(Problem("MISSING", label, "no wheel of it for this Python is in the mirror.", _FILL))
-    return problems + _torch_problems(selection, mirror, files)
+    return problems
 
 
 def _torch_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
@@ -182,16 +185,17 @@ def _torch_problems(selection: Selection, mirror: Path, files: dict[Path, str]) 
     recorded = (
         {digest for pin in selection.pins(TORCH, of_platform=True) for digest in pin.hashes} if path.is_file() else ()
     )
-    remedy = f"{_REMOVE} Put the build for processors in its place."
     return [
-        Problem("TORCH_BUILD", refused.name, f"{reason}.", remedy)
+        Problem(
+            "TORCH_BUILD", refused.name, f"{reason}.", f"{_REMOVE} A set with torch takes its build for processors."
+        )
         for refused, reason in builds.refuse_builds(mirror, recorded, files)
     ]
 
 
 def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
     problems: list[Problem] = []
-    used: set[Path] = set()
+    used: dict[Path, str] = {}
     with TemporaryDirectory() as folder:
         for wanted in (*selection.images, *selection.workstation):
             options = selection.platform.pip_options() if wanted.for_images else []
@@ -204,8 +208,9 @@ def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, s
             paths = [selection.locks.path(DEMO_MODEL)]
             used |= _resolved(DEMO_MODEL, paths, mirror, ["--no-deps"], Path(folder), problems)
     if not problems:
-        wheels = {path.resolve() for path in files if path.suffix == ".whl"}
-        orphans, outside = sorted(wheels - used), sorted(used - wheels)
+        wheels = {path.resolve(): digest for path, digest in files.items() if path.suffix == ".whl"}
+        orphans = sorted(wheels.keys() - used.keys())
+        outside = sorted(path for path, digest in used.items() if wheels.get(path) != digest)
         problems = [Problem("ORPHAN", path.name, "no set installs it here.", _REMOVE) for path in orphans]
         problems += [Problem("MISSING", path.name, f"pip took it from {path.parent}.", _FILL) for path in outside]
     return problems
@@ -213,13 +218,13 @@ def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, s
 
 def _resolved(
     name: str, requirements: list[Path], mirror: Path, options: list[str], scratch: Path, problems: list[Problem]
-) -> set[Path]:
+) -> dict[Path, str]:
     try:
         found = installer.resolve(requirements, mirror, options, scratch)
     except NotReady as error:
         problems.append(Problem("INCOMPLETE", name, f"pip refuses the set: {error.message}", _FILL))
-        return set()
-    return {entry.path.resolve() for entry in found}
+        return {}
+    return {entry.path.resolve(): entry.sha256 for entry in found}
 
 
 def _index_problems(mirror: Path) -> list[Problem]:

@@ -104,5 +104,11 @@ def test_each_image_of_ours_needs_the_libraries_that_its_work_is_done_with() -> 
     assert {"tantivy", "turbovec", "psycopg"} <= set(needs["search"])
     assert {"alembic", "psycopg"} <= set(needs["migrate"])
     assert {"torch", "nncf"} <= set(needs["models"])
+    for wanted in locks.images():
+        own = read_needs(locks, wanted).own
+        assert all(module in own for module in wanted.modules)
+        for module in wanted.without:
+            path = ROOT / module.replace(".", "/")
+            assert path.is_dir() or path.with_suffix(".py").is_file()
     for name, found in needs.items():
         assert name == "models" or not {"torch", "transformers", "nncf"} & set(found), json.dumps(needs)
