@@ -54,7 +54,7 @@ check: $(VENV)/.dev ## Lint, types, import contracts, protos
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --package ops.wheels
+	$(BIN)/mypy --package ops.wheels --package ops.images
 	PYTHON=$(BIN)/python ops/lock --check
 	$(BIN)/lint-imports
 	$(BIN)/python ops/protos/generate.py --check

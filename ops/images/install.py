@@ -48,7 +48,7 @@ def main() -> None:
         )
         built = Path("/tmp/own")
         environment = {**os.environ, "PYTHONPATH": str(tools)}
-        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", built]
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
         subprocess.run(command, cwd=BUILD / "source", env=environment, check=True)
         pip("install", f"--target={site}", *map(str, built.glob("*.whl")))
         shutil.rmtree(site / "bin", ignore_errors=True)

@@ -132,15 +132,15 @@ class Sources:
         work.mkdir(parents=True)
         _copy(work, "docs/adr", "services/core/lexical")
         git = ("git", "-C", str(work), "-c", "user.name=proof", "-c", "user.email=proof@undercroft.invalid")
-        for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "Proof")):
-            subprocess.run([*git, *command], check=True)
+        for step in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "Proof")):
+            subprocess.run([*git, *step], check=True)
         subprocess.run([*git, "bundle", "create", "-q", folder / "proof.bundle", "main"], check=True)
         subprocess.run([*git, "clone", "-q", "--bare", work, folder / "proof.git"], check=True)
         if sdist is None:
             # Of one package: a shared machine takes minutes for all of them.
             part = folder / "part"
             _copy(part, "services/search", "pyproject.toml", "README.md", "LICENSE")
-            command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder]
+            command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)]
             subprocess.run(command, cwd=part, check=True, capture_output=True)
             (sdist,) = folder.glob("*.tar.gz")
         certificate = (

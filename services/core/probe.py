@@ -29,7 +29,8 @@ def probe(target: str, service: str = "", timeout_s: float = 3.0) -> str:
             # Errors of calls are RpcError and Call at once, which the stubs of grpc do not say.
             code = cast(grpc.Call, error).code()
             return "SERVICE_UNKNOWN" if code is grpc.StatusCode.NOT_FOUND else str(code.name)
-    return _STATUS.Name(answer.status)
+    name: str = _STATUS.Name(answer.status)
+    return name
 
 
 def main() -> None:
