@@ -30,6 +30,8 @@ from services.core.errors import DataLoss, NotReady
 _PROGRAMS = ("podman", "ip", "nft", "git", "openssl")
 _READY_S = 120.0
 _GIT_PORT, _HTTPS_PORT, _OWN_EMBED_PORT = 9418, 8443, 50062
+_QUESTION = "merge the scores of several projects"
+_WHY = "why are scores computed again after the search?"
 _OUTSIDE = "198.51.100.7"
 _LEAVE = f"""
 import contextlib, socket
@@ -318,14 +320,13 @@ def _ask(containers: Containers, targets: dict[str, str], sources: Sources, repo
             said = undercroft("index", place, "--project", project)
         print("           " + said.strip().splitlines()[-1].strip(), flush=True)
     with report.step("three questions"):
-        hits = json.loads(undercroft("search", "merge the scores of several projects", "-p", "sdist", "--json")).get(
-            "hits", []
-        )
-        reasons = json.loads(
-            undercroft("why", "why are scores computed again after the search?", "-p", "bundle", "--json")
-        )
-        references = json.loads(undercroft("refs", "read_segment", "-p", "https", "--json"))
-    legs = {leg.get("leg", "") for hit in hits for leg in hit.get("why", {}).get("legs", [])}
-    print(f"           {len(hits)} hits {sorted(legs)}, why: {list(reasons)}, refs: {list(references)}", flush=True)
-    if not hits or not reasons or not references:
-        raise DataLoss(f"An answer is empty: {len(hits)} hits, {reasons}, {references}")
+        hits = _list(json.loads(undercroft("search", _QUESTION, "-p", "sdist", "--json")).get("hits"))
+        reasons = _list(json.loads(undercroft("why", _WHY, "-p", "bundle", "--json")).get("reasons"))
+        uses = _list(json.loads(undercroft("refs", "read_state", "-p", "https", "--json")).get("references"))
+    legs = {part["leg"] for hit in hits if isinstance(hit, dict) for part in hit.get("parts", ())}
+    print(
+        f"           {len(hits)} hits by {', '.join(sorted(legs))}; {len(reasons)} reasons; {len(uses)} uses",
+        flush=True,
+    )
+    if not {"dense", "lexical"} <= legs or not reasons or not uses:
+        raise DataLoss("An answer is missing.", remedy="See the logs of the services.")
