@@ -141,7 +141,9 @@ def _buildah_build(place: Workplace, text: str, context: Path, tag: str, options
             "--format=oci",
             f"--timestamp={place.catalogue.epoch_s}",
             f"--build-arg=SOURCE_DATE_EPOCH={place.catalogue.epoch_s}",
-            "--layers" if place.uses_cache else "--no-cache",
+            # Without it all instructions make one layer, and that image has another digest.
+            "--layers",
+            *(() if place.uses_cache else ("--no-cache",)),
             f"--tag={tag}",
             f"--file={containerfile}",
             *options,
