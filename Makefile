@@ -20,6 +20,7 @@ MIRROR_OPTIONS := --mirror $(MIRROR) $(if $(PLATFORM),--platform $(PLATFORM))
 ISOLATED ?= ops/test/isolated
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKS := offline-wheels/locks
+IMAGES = $(BIN)/python -m ops.images $(if $(WHEELS),--wheels $(WHEELS))
 export UNDERCROFT_HOME ?= $(CURDIR)/.cache/demo
 MODEL := .cache/models/all-minilm-l6-v2/manifest.json
 
@@ -53,7 +54,7 @@ check: $(VENV)/.dev ## Lint, types, import contracts, protos
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --package ops.wheels
+	$(BIN)/mypy --package ops.wheels --package ops.images
 	PYTHON=$(BIN)/python ops/lock --check
 	$(BIN)/lint-imports
 	$(BIN)/python ops/protos/generate.py --check
@@ -84,6 +85,27 @@ index: $(VENV)/bin/python ## Write the static index of wheels/ anew
 verify-wheels: $(VENV)/bin/python ## Prove without a network that wheels/ is complete, nothing else, and imports
 	@$(ISOLATED) $(BIN)/python -m ops.wheels verify $(MIRROR_OPTIONS)
 	@$(if $(PLATFORM),,$(ISOLATED) $(BIN)/python -m ops.wheels imports $(MIRROR_OPTIONS))
+
+.PHONY: bases
+bases: $(VENV)/.dev ## Make the images' root file systems from Debian packages (MIRROR=URL, RECORD=1 records versions)
+	@$(IMAGES) bases $(if $(RECORD),--record)
+
+.PHONY: images
+images: $(VENV)/.dev $(MODEL) ## Build the images without a network, with bills of materials and sizes (IMAGE="embed …")
+	@$(IMAGES) build $(IMAGE)
+	@$(IMAGES) report
+
+.PHONY: images-twice
+images-twice: $(VENV)/.dev $(MODEL) ## Prove that two builds of the images without caches give one digest
+	@$(IMAGES) build --twice $(IMAGE)
+
+.PHONY: image-models
+image-models: $(VENV)/.dev ## Build the image with torch (needs `make wheels-models`)
+	@$(IMAGES) build models
+
+.PHONY: check-images
+check-images: $(VENV)/.dev $(MODEL) ## Run the images where every attempt to leave is recorded (as root; SDIST=FILE)
+	@$(IMAGES) check $(if $(SDIST),--sdist $(SDIST))
 
 .PHONY: lock
 lock: ## Renew the hash-locked requirement sets from pyproject.toml

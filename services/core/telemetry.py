@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
+import threading
+from socketserver import TCPServer, ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import prometheus_client
 import structlog
@@ -46,7 +50,30 @@ def configure_logging(service: str, level: str) -> None:
     structlog.contextvars.bind_contextvars(service=service)
 
 
-def serve_metrics(listen: str) -> None:
-    """Serve /metrics on ``host:port``."""
+class _MetricsServer(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        # HTTPServer, which prometheus_client's own server is, looks the name of its host up in DNS here.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+
+class _MetricsServer6(_MetricsServer):
+    address_family = socket.AF_INET6
+
+
+class _MetricsHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: metrics are asked for every few seconds."""
+
+
+def serve_metrics(listen: str) -> int:
+    """Serve /metrics on ``host:port``, an IPv6 host in brackets; return the port, which is a free one for port 0."""
     host, _, port = listen.rpartition(":")
-    prometheus_client.start_http_server(int(port), addr=host)
+    host = host.strip("[]")
+    kind = _MetricsServer6 if ":" in host else _MetricsServer
+    server = make_server(host, int(port), prometheus_client.make_wsgi_app(), kind, _MetricsHandler)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server.server_port

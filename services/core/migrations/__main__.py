@@ -1,0 +1,69 @@
+"""Bring the database's schema up to this release, and end: ``python -m services.core.migrations``.
+
+What the migrate image runs before the services of a release start. Waits for a server that is not up yet, since an
+orchestrator starts both at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import psycopg
+import structlog
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from services.core.db import migrate
+from services.core.errors import UndercroftError
+from services.core.telemetry import configure_logging
+
+log = structlog.get_logger(__name__)
+
+_INTERVAL_S = 1.0
+
+
+class MigrateSettings(BaseSettings):
+    """What the migration is told."""
+
+    model_config = SettingsConfigDict(env_prefix="UNDERCROFT_", extra="ignore", frozen=True)
+
+    database_url: SecretStr = Field(description="libpq connection string of the role that owns the schema")
+    database_wait_s: float = Field(60.0, ge=0, description="how long to wait for a server that does not answer")
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+
+def wait_for_server(url: str, wait_s: float) -> None:
+    """Return once the server takes connections. Raises psycopg's error when it does not within ``wait_s``."""
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=5, application_name="undercroft-migrate").close()
+        except psycopg.OperationalError as error:
+            if time.monotonic() >= end:
+                raise
+            log.info("waiting for the database", said=str(error).splitlines()[0])
+            time.sleep(_INTERVAL_S)
+        else:
+            return
+
+
+def main() -> None:
+    """Migrate; ends with 1 and the cause in the log when that fails."""
+    settings = MigrateSettings()
+    configure_logging("migrate", settings.log_level)
+    url = settings.database_url.get_secret_value()
+    try:
+        wait_for_server(url, settings.database_wait_s)
+        migrate(url)
+    except UndercroftError as error:
+        log.error("not migrated", cause=error.message, remedy=error.remedy, reason=error.reason)
+        sys.exit(1)
+    except psycopg.OperationalError as error:
+        log.error("not migrated", cause=str(error).strip(), remedy="Check UNDERCROFT_DATABASE_URL and the server.")
+        sys.exit(1)
+    log.info("migrated")
+
+
+if __name__ == "__main__":
+    main()
