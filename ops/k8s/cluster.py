@@ -159,8 +159,6 @@ class Cluster:
         ).stdout
         loader = f"deploy/{RELEASE}-undercroft-loader"
         self.kubectl("exec", "-i", loader, "--", "python3", "-c", _UNTAR, data=tar)
-        self.kubectl("rollout", "restart", f"deploy/{RELEASE}-undercroft-embed")
-        self.kubectl("rollout", "status", f"deploy/{RELEASE}-undercroft-embed", "--timeout=180s")
 
     def test(self, name: str = RELEASE) -> None:
         code, text = self.helm_run("test", name, "--logs", "--timeout=300s", may_fail=True)
