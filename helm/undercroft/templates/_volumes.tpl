@@ -65,3 +65,12 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
+
+{{- /*
+Size of a claim: what is given, else what it has, else the profile's. Another profile must not resize a volume by the way:
+many classes can't, and a StatefulSet refuses. (dict "root" . "claim" NAME "given" SIZE "profile" SIZE)
+*/ -}}
+{{- define "undercroft.claimSize" -}}
+{{- $claim := lookup "v1" "PersistentVolumeClaim" .root.Release.Namespace .claim | default dict -}}
+{{- coalesce .given (dig "spec" "resources" "requests" "storage" "" $claim) .profile -}}
+{{- end -}}
