@@ -345,7 +345,7 @@ def test_services_read_the_settings_that_are_rendered(
     settings = SETTINGS[component]()
     known = {f"UNDERCROFT_{field.upper()}" for field in type(settings).model_fields}
     assert {key for key in data if key.startswith("UNDERCROFT_")} <= known
-    assert settings.listen == f"0.0.0.0:{COMPONENTS[component]['port']}"
+    assert settings.listen == f"[::]:{COMPONENTS[component]['port']}"
     for other in COMPONENTS[component]["calls"]:
         target = getattr(settings, f"{other}_target")
         scheme, _, address = target.partition(":///")

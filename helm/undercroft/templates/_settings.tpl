@@ -5,7 +5,7 @@
 {{- $full := include "undercroft.fullname" .root -}}
 {{- $components := include "undercroft.components" .root | fromYaml -}}
 {{- $settings := dict
-  "LISTEN" (printf "0.0.0.0:%v" .is.port)
+  "LISTEN" (printf "[::]:%v" .is.port)
   "METRICS_LISTEN" (printf "0.0.0.0:%v" .is.metricsPort)
   "LOG_LEVEL" $values.logLevel
   "DRAIN_S" (int $values.drainSeconds)
