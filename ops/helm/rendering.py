@@ -65,6 +65,7 @@ CASES = (
             "models.imagePath": "models",
             "models.imageVolume": "never",
             "caBundle.secret": "ca",
+            "caBundle.append": "false",
             "serviceAccount.name": "known",
             "migrations.podAnnotations.mesh": "off",
         },

@@ -379,6 +379,23 @@ def test_files_of_the_example_are_ones_that_the_services_read(tmp_path: Path) ->
     assert "mine" in load_presets(presets)
 
 
+@pytest.mark.parametrize(("name", "appended"), [("large", True), ("old-account", False)])
+def test_own_authorities_are_trusted_beside_those_of_the_image_or_alone(name: str, appended: bool) -> None:
+    manifests = objects(name, NEWEST)
+    for component in COMPONENTS:
+        spec = one_of(manifests, "Deployment", f"-{component}")["spec"]["template"]["spec"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+        makers = [each for each in spec.get("initContainers", []) if each["name"] == "authorities"]
+        if component != "ingest":
+            assert "/etc/undercroft/ca" not in mounts
+            continue
+        assert data_of(manifests, component)["SSL_CERT_FILE"] == "/etc/undercroft/ca/ca.crt"
+        assert mounts["/etc/undercroft/ca"] == ("ca" if appended else "own-ca")
+        assert [each["args"][1:] for each in makers] == (
+            [["/ca/ca.crt", "/etc/ssl/certs/ca-certificates.crt", "/own/ca.crt"]] if appended else []
+        )
+
+
 def hook_of(one: Manifest) -> str:
     return str(one["metadata"].get("annotations", {}).get("helm.sh/hook", ""))
 
@@ -469,7 +486,7 @@ def test_models_of_an_image_are_mounted_where_that_can_be_done(version: str, kin
         spec = one_of(manifests, "Deployment", f"-{component}")["spec"]["template"]["spec"]
         volume = next(each for each in spec["volumes"] if each["name"] == "models")
         assert ("image" in volume) is (kind == "image")
-        assert [each["name"] for each in spec.get("initContainers", [])] == ([] if kind == "image" else ["models"])
+        assert ("models" in [each["name"] for each in spec.get("initContainers", [])]) is (kind == "copy")
         assert data_of(manifests, component)["UNDERCROFT_MODELS_DIR"] == (
             "/models/models" if kind == "image" else "/models"
         )

@@ -43,7 +43,7 @@
 {{- range $name, $value := $settings }}
 UNDERCROFT_{{ $name }}: {{ include "undercroft.scalar" $value | quote }}
 {{- end }}
-{{- if or $values.caBundle.configMap $values.caBundle.secret }}
+{{- if include "undercroft.ownAuthorities" . }}
 SSL_CERT_FILE: /etc/undercroft/ca/ca.crt
 {{- end }}
 {{- end -}}
@@ -84,8 +84,8 @@ ingestion.yaml: {{ toYaml . }}
 - name: local
   mountPath: /var/lib/undercroft/local
 {{- end }}
-{{- if or $values.caBundle.configMap $values.caBundle.secret }}
-- name: ca
+{{- if include "undercroft.ownAuthorities" . }}
+- name: {{ $values.caBundle.append | ternary "ca" "own-ca" }}
   mountPath: /etc/undercroft/ca
   readOnly: true
 {{- end }}
@@ -143,8 +143,8 @@ ingestion.yaml: {{ toYaml . }}
   emptyDir:
     sizeLimit: {{ default .profile.localSize .values.localSize }}
 {{- end }}
-{{- if or $values.caBundle.configMap $values.caBundle.secret }}
-- name: ca
+{{- if include "undercroft.ownAuthorities" . }}
+- name: own-ca
   {{- if $values.caBundle.configMap }}
   configMap:
     name: {{ $values.caBundle.configMap }}
@@ -155,6 +155,11 @@ ingestion.yaml: {{ toYaml . }}
     items:
       - key: {{ $values.caBundle.key }}
         path: ca.crt
+{{- if $values.caBundle.append }}
+- name: ca
+  emptyDir:
+    sizeLimit: 8Mi
+{{- end }}
 {{- end }}
 {{- if include "undercroft.files" . }}
 - name: files
@@ -202,6 +207,28 @@ ingestion.yaml: {{ toYaml . }}
     - name: models
       mountPath: /copied
 {{- end }}
+{{- if and (include "undercroft.ownAuthorities" .) $values.caBundle.append }}
+- {{- include "undercroft.containerHead" (dict "root" .root "name" "authorities" "image" .component) | nindent 2 }}
+  command: [python3, -c]
+  args:
+    - |
+      import pathlib, sys
+      texts = [pathlib.Path(path).read_text() for path in sys.argv[2:]]
+      pathlib.Path(sys.argv[1]).write_text("\n".join(texts))
+    - /ca/ca.crt
+    - /etc/ssl/certs/ca-certificates.crt
+    - /own/ca.crt
+  resources:
+    {{- toYaml (include "undercroft.profile" .root | fromYaml).migrations.resources | nindent 4 }}
+  volumeMounts:
+    - name: ca
+      mountPath: /ca
+    - name: own-ca
+      mountPath: /own
+      readOnly: true
+    - name: tmp
+      mountPath: /tmp
+{{- end }}
 {{- /* With a database of the release's own, nothing can be migrated before it is installed: the pods wait for it. */ -}}
 {{- if and .is.database $values.postgres.enabled }}
 - {{- include "undercroft.containerHead" (dict "root" .root "name" "schema" "image" .component) | nindent 2 }}
@@ -218,6 +245,13 @@ ingestion.yaml: {{ toYaml . }}
     - name: tmp
       mountPath: /tmp
 {{- end }}
+{{- end -}}
+
+{{- /* Only ingest speaks TLS with others than the database, which has an authority of its own. */ -}}
+{{- define "undercroft.ownAuthorities" -}}
+{{- if and (eq .component "ingest") (or .root.Values.caBundle.configMap .root.Values.caBundle.secret) -}}
+true
+{{- end -}}
 {{- end -}}
 
 {{- define "undercroft.pageTokensSecret" -}}
