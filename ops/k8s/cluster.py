@@ -163,7 +163,7 @@ class Cluster:
     def test(self, name: str = RELEASE) -> None:
         code, text = self.helm_run("test", name, "--logs", "--timeout=300s", may_fail=True)
         print(
-            "".join(f"    {line}\n" for line in text.splitlines() if line.startswith(("ok ", "NOT", "--  ", "all "))),
+            "".join(f"    {line}\n" for line in text.splitlines() if line.startswith(("ok  ", "NOT ", "--  ", "all "))),
             end="",
         )
         if code:
