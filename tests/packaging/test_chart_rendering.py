@@ -229,6 +229,7 @@ def test_health_is_asked_by_what_the_version_has(version: str, kind: str) -> Non
             assert kind in container[probe]
             address = container[probe]["grpc"]["port"] if kind == "grpc" else container[probe]["exec"]["command"][-1]
             assert str(address).endswith(str(is_["port"]))
+            assert container[probe]["timeoutSeconds"] >= 10
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,18 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end -}}
 
+{{- /* How health is asked for: "grpc" or "exec". */ -}}
+{{- define "undercroft.probeMode" -}}
+{{- if ne .Values.probes.mode "auto" -}}
+{{- .Values.probes.mode -}}
+{{- else -}}
+{{- semverCompare ">=1.24" (include "undercroft.kubeVersion" .) | ternary "grpc" "exec" -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* A probe's handler: (dict "root" . "port" NUMBER). */ -}}
 {{- define "undercroft.probe" -}}
-{{- $mode := .root.Values.probes.mode -}}
-{{- if eq $mode "auto" -}}
-{{- $mode = semverCompare ">=1.24" (include "undercroft.kubeVersion" .root) | ternary "grpc" "exec" -}}
-{{- end -}}
-{{- if eq $mode "grpc" -}}
+{{- if eq (include "undercroft.probeMode" .root) "grpc" -}}
 grpc:
   port: {{ .port }}
 {{- else -}}

@@ -114,21 +114,23 @@ spec:
               containerPort: {{ $is.metricsPort }}
               protocol: TCP
           {{- $probe := include "undercroft.probe" (dict "root" $root "port" $is.port) }}
+          {{- /* A command costs half a second of a processor each time: it is asked less often, and gets longer. */}}
+          {{- $cheap := eq (include "undercroft.probeMode" $root) "grpc" }}
           startupProbe:
             {{- $probe | nindent 12 }}
             periodSeconds: 5
-            timeoutSeconds: 10
+            timeoutSeconds: {{ $cheap | ternary 10 15 }}
             failureThreshold: {{ max 1 (div (int $root.Values.probes.startupSeconds) 5) }}
           readinessProbe:
             {{- $probe | nindent 12 }}
-            periodSeconds: 10
-            timeoutSeconds: 10
-            failureThreshold: 2
+            periodSeconds: {{ $cheap | ternary 10 20 }}
+            timeoutSeconds: {{ $cheap | ternary 10 15 }}
+            failureThreshold: 3
           # Slower than readiness, and never before the service has started: a busy service must not be killed.
           livenessProbe:
             {{- $probe | nindent 12 }}
-            periodSeconds: 30
-            timeoutSeconds: 20
+            periodSeconds: {{ $cheap | ternary 30 60 }}
+            timeoutSeconds: {{ $cheap | ternary 20 30 }}
             failureThreshold: 4
           resources:
             {{- toYaml (default $profile.resources $values.resources) | nindent 12 }}
