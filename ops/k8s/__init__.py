@@ -1,0 +1,1 @@
+"""The chart and the images on a real Kubernetes: see README.md."""
