@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ops.images.images import MODEL, POSTGRES, ROOT, Catalogue, Image
+from ops.images.layouts import make_canonical
 from services.core.errors import DataLoss, NotReady
 
 _BASES = ("builder", "runtime", "git", "postgres")
@@ -155,16 +156,13 @@ def _export(place: Workplace, name: str) -> str:
     layout = place.layout(name)
     shutil.rmtree(layout, ignore_errors=True)
     layout.parent.mkdir(parents=True, exist_ok=True)
-    digest = layout.with_suffix(".digest")
-    run(
-        "buildah",
-        "push",
-        "--quiet",
-        f"--digestfile={digest}",
-        place.reference(name),
-        f"oci:{layout}:{place.catalogue.version}",
-    )
-    return digest.read_text("ascii").strip()
+    source = f"oci:{layout}:{place.catalogue.version}"
+    run("buildah", "push", "--quiet", place.reference(name), source)
+    digest = make_canonical(layout)
+    layout.with_suffix(".digest").write_text(f"{digest}\n", "ascii")
+    # What runs here is what was written.
+    run("buildah", "tag", run("buildah", "pull", "--quiet", source).strip(), place.reference(name))
+    return digest
 
 
 def revision() -> str:
