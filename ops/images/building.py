@@ -160,8 +160,10 @@ def _export(place: Workplace, name: str) -> str:
     run("buildah", "push", "--quiet", place.reference(name), source)
     digest = make_canonical(layout)
     layout.with_suffix(".digest").write_text(f"{digest}\n", "ascii")
-    # What runs here is what was written.
-    run("buildah", "tag", run("buildah", "pull", "--quiet", source).strip(), place.reference(name))
+    # What runs here is what was written. The path becomes a name, where `.cache` would not do.
+    image = run("buildah", "pull", "--quiet", f"oci:{name}:{place.catalogue.version}", folder=layout.parent).strip()
+    run("buildah", "tag", image, place.reference(name))
+    run("buildah", "rmi", f"localhost/{name}")
     return digest
 
 
@@ -174,9 +176,9 @@ def revision() -> str:
     return f"{commit}-modified" if is_changed else commit
 
 
-def run(*command: str) -> str:
+def run(*command: str, folder: Path = ROOT) -> str:
     """Run a program and return what it wrote. Raises ``NotReady`` with its last lines where it fails."""
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
     if done.returncode:
         said = " / ".join(line.strip() for line in (done.stderr or done.stdout).splitlines()[-8:] if line.strip())
         raise NotReady(f"{command[0]} {command[1]} failed: {said}", reason="BUILD_FAILED")
