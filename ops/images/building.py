@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ops.images.images import MODEL, POSTGRES, ROOT, Catalogue, Image
+from ops.images.layouts import make_canonical
 from services.core.errors import DataLoss, NotReady
 
 _BASES = ("builder", "runtime", "git", "postgres")
@@ -155,16 +156,15 @@ def _export(place: Workplace, name: str) -> str:
     layout = place.layout(name)
     shutil.rmtree(layout, ignore_errors=True)
     layout.parent.mkdir(parents=True, exist_ok=True)
-    digest = layout.with_suffix(".digest")
-    run(
-        "buildah",
-        "push",
-        "--quiet",
-        f"--digestfile={digest}",
-        place.reference(name),
-        f"oci:{layout}:{place.catalogue.version}",
-    )
-    return digest.read_text("ascii").strip()
+    source = f"oci:{layout}:{place.catalogue.version}"
+    run("buildah", "push", "--quiet", place.reference(name), source)
+    digest = make_canonical(layout)
+    layout.with_suffix(".digest").write_text(f"{digest}\n", "ascii")
+    # What runs here is what was written. The path becomes a name, where `.cache` would not do.
+    image = run("buildah", "pull", "--quiet", f"oci:{name}:{place.catalogue.version}", folder=layout.parent).strip()
+    run("buildah", "tag", image, place.reference(name))
+    run("buildah", "rmi", f"localhost/{name}")
+    return digest
 
 
 def revision() -> str:
@@ -176,9 +176,9 @@ def revision() -> str:
     return f"{commit}-modified" if is_changed else commit
 
 
-def run(*command: str) -> str:
+def run(*command: str, folder: Path = ROOT) -> str:
     """Run a program and return what it wrote. Raises ``NotReady`` with its last lines where it fails."""
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
     if done.returncode:
         said = " / ".join(line.strip() for line in (done.stderr or done.stdout).splitlines()[-8:] if line.strip())
         raise NotReady(f"{command[0]} {command[1]} failed: {said}", reason="BUILD_FAILED")

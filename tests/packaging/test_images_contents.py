@@ -15,6 +15,7 @@ from ops.images.bills import write_bills
 from ops.images.contents import read_contents
 from ops.images.images import ROOT, load_catalogue
 from ops.images.install import keep_packages, remove_distribution, rewrite_record
+from ops.images.layouts import make_canonical
 
 SITE = "usr/local/lib/python3.11/dist-packages"
 FILES = {
@@ -29,7 +30,7 @@ FILES = {
 }
 
 
-def layout(folder: Path, layers: list[dict[str, bytes]]) -> Path:
+def layout(folder: Path, layers: list[dict[str, bytes]], history: str = "", base: str = "") -> Path:
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 
@@ -47,7 +48,9 @@ def layout(folder: Path, layers: list[dict[str, bytes]]) -> Path:
                 info.size = len(content)
                 tar.addfile(info, io.BytesIO(content))
         described.append(put(buffer.getvalue()))
-    manifest = put(json.dumps({"config": put(b"{}"), "layers": described}).encode())
+    config = put(json.dumps({"config": {"User": "1"}, "history": [{"comment": history}]}).encode())
+    annotations = {"org.opencontainers.image.title": "t", "org.opencontainers.image.base.digest": base}
+    manifest = put(json.dumps({"config": config, "layers": described, "annotations": annotations}).encode())
     (folder / "index.json").write_text(json.dumps({"manifests": [manifest]}))
     return folder
 
@@ -150,3 +153,16 @@ def test_labels_are_those_of_the_image_specification() -> None:
     assert labels["org.opencontainers.image.revision"] == "abc"
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert labels["org.opencontainers.image.version"] == catalogue.version
+
+
+def test_a_digest_depends_on_what_is_in_an_image_and_not_on_a_builder_s_cache(tmp_path: Path) -> None:
+    digests = {
+        make_canonical(layout(tmp_path / history, [FILES], history, base))
+        for history, base in (("FROM one", "sha256:1"), ("FROM two", "sha256:2"))
+    }
+    assert len(digests) == 1
+    contents = read_contents(tmp_path / "FROM one")
+    assert {contents.digest} == digests
+    assert contents.config == {"config": {"User": "1"}}
+    other = layout(tmp_path / "other", [{**FILES, "more": b""}], "FROM one", "sha256:1")
+    assert make_canonical(other) not in digests
