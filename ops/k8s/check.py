@@ -53,7 +53,7 @@ def leave_and_return(cluster: Cluster) -> None:
     with cluster.step("uninstall"):
         cluster.helm_run("uninstall", RELEASE, "--wait", "--timeout=300s")
         # Helm waits for the Deployments; their pods drain for a while yet.
-        selector = f"--selector=app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component!=test"
+        selector = f"--selector=app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component notin (test,migrate)"
         cluster.kubectl("wait", "--for=delete", "pod", selector, "--timeout=120s", may_fail=True)
         left = cluster.kubectl("get", "all,configmap,secret,pvc,networkpolicy,pdb,serviceaccount", "-o", "name")
         names = {line for line in left.split() if "undercroft" in line}

@@ -1,6 +1,7 @@
 """Ask every service a question whose answer is known: index a small archive, search it, ask why, remove it.
 
-The targets are in EMBED_TARGET, INGEST_TARGET, SEARCH_TARGET and DECISIONS_TARGET. Ends with 1 at the first wrong answer.
+The targets are in EMBED_TARGET, INGEST_TARGET, SEARCH_TARGET and DECISIONS_TARGET. Ends with 1 at the first wrong
+answer.
 """
 
 import io
@@ -52,7 +53,8 @@ def ask_embed(client, required):
     # One that is not in memory is loaded when it is named.
     usable = [model.name for model in models if not model.refusal]
     if not usable and not required:
-        return print(f"--  embed has no model: {refused or 'none is there'}", flush=True)
+        print(f"--  embed has no model: {refused or 'none is there'}", flush=True)
+        return
     expect("embed has a model", bool(usable), ", ".join(usable or refused) or "load one: see the chart's notes")
     request = embed_service_pb2.EmbedRequest(
         model=usable[0], texts=["high water", "dough", "high water"], task=embed_pb2.EMBED_TASK_PASSAGE
@@ -80,13 +82,13 @@ def index(client, project):
     report = None
     for answer in client.index.WatchIndexRun(index_service_pb2.WatchIndexRunRequest(operation=run.name), timeout=120):
         report = answer.report
-    expect("ingest publishes what was sent", report is not None and report.published, str(report.files).replace("\n", " "))
-    degraded = [f"{method.method}: {method.reason}" for method in report.degraded]
-    return degraded
+    expect("ingest publishes what was sent", report is not None and report.published, f"{report.files.new} files")
+    return [f"{method.method}: {method.reason}" for method in report.degraded]
 
 
 def ask_search(client, project, required):
-    request = search_service_pb2.SearchRequest(query="when does the sea stand highest", projects=[f"projects/{project}"])
+    projects = [f"projects/{project}"]
+    request = search_service_pb2.SearchRequest(query="when does the sea stand highest", projects=projects)
     for _ in range(30):
         answer = client.search.Search(request, timeout=30)
         if answer.hits:
@@ -98,7 +100,7 @@ def ask_search(client, project, required):
     states = {leg.leg: common_pb2.MethodState.Name(leg.state) for leg in answer.legs}
     if required:
         expect("search finds it by meaning too", "dense" in legs, f"{sorted(legs)} of {states}")
-    symbols = search_service_pb2.ListSymbolsRequest(name="knead_dough", projects=[f"projects/{project}"])
+    symbols = search_service_pb2.ListSymbolsRequest(name="knead_dough", projects=projects)
     found = [symbol.place.path for symbol in client.search.ListSymbols(symbols, timeout=30).symbols]
     expect("search knows the other function by its name", found == ["src/bread.py"], ", ".join(found))
 

@@ -6,6 +6,7 @@ import sys
 import time
 
 import psycopg
+
 from services.core.db import Database, check_schema
 
 
