@@ -49,7 +49,7 @@ from services.ingest.sweeping import Sweeper
 from services.ingest.uploads import UploadLimits, Uploads
 from services.ingest.watching import Watcher
 
-_MAX_COMMIT_FILES = 1_000_000
+_MAX_COMMIT_FILES = 200_000
 
 
 async def main() -> None:

@@ -156,6 +156,7 @@ def test_killed_runs_leave_whole_generations_and_keep_what_was_embedded(applianc
             assert report.generation == version + 1
     # The last kill was of search; other tests need it.
     appliance.wait_ready("search")
+    appliance.wait_serving("search")
     reader.end()
     assert not reader.violations, reader.violations[:5]
     assert reader.answers > ROUNDS

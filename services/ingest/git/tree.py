@@ -61,6 +61,9 @@ class TreeExport:
         """Write the files; GitFailed when the repository does not have all of them."""
         wanted: list[_Entry] = []
         for entry in self._entries(commit):
+            if len(wanted) == self._limits.max_files and len(self._skipped) == _MAX_SKIPPED:
+                self._unlisted += 1
+                continue
             skipped = self._obstacle(entry) or exclusion(entry.names)
             if skipped is not None:
                 self._skip(skipped)
