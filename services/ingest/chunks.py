@@ -7,6 +7,7 @@ fits the model's budget; its key depends on structure alone, so a line inserted 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -168,8 +169,14 @@ def structural_key(path: str, anchor: Sequence[str], ordinal: int) -> str:
     """Name a place in a source: ``path``, ``path#anchor`` or ``path#anchor~ordinal``; injective, and readable."""
     key = _UNSAFE.sub(_escape, path)
     if anchor:
-        key += "#" + "/".join(_UNSAFE_NAME.sub(_escape, name) for name in anchor)
+        key += "#" + "/".join(map(_escaped_name, anchor))
     return f"{key}~{ordinal}" if ordinal else key
+
+
+# The chunks of a section follow each other, and its name may be as long as its file.
+@functools.lru_cache(maxsize=64)
+def _escaped_name(name: str) -> str:
+    return _UNSAFE_NAME.sub(_escape, name)
 
 
 def _escape(match: re.Match[str]) -> str:
