@@ -133,13 +133,19 @@ class _DataDirectory:
             return False
 
 
+@dataclass(slots=True)
+class _RulesRead:
+    """What the ignore files of a walk have come to so far."""
+
+    size_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Walk:
     root: str
     settings: DiscoverySettings
     data_dir: _DataDirectory | None
-    # Sizes of the ignore files so far.
-    rules_bytes: list[int] = field(default_factory=list)
+    rules: _RulesRead = field(default_factory=_RulesRead)
 
 
 def discover(root: Path, settings: DiscoverySettings, *, data_dir: Path | None = None) -> Iterator[Found | Skipped]:
@@ -342,9 +348,9 @@ def _own_rules(
     for place in places:
         try:
             patterns = _read_rules(os.path.join(folder.absolute, place))
-            if sum(walk.rules_bytes) + len(patterns) > _MAX_ALL_RULES_BYTES:
+            if walk.rules.size_bytes + len(patterns) > _MAX_ALL_RULES_BYTES:
                 raise OSError(errno.EFBIG, f"all ignore files have more than {_MAX_ALL_RULES_BYTES:,} bytes")
-            walk.rules_bytes.append(len(patterns))
+            walk.rules.size_bytes += len(patterns)
             rules = IgnoreRules(patterns, origin=_printable(folder.path + place))
         except FileNotFoundError:
             continue

@@ -12,16 +12,9 @@ from undercroft.ingest.v1 import index_service_pb2
 from undercroft.search.v1 import search_service_pb2
 
 from tests.support.appliance import Appliance, undercroft
+from tests.support.files import write
 
 PROJECT = "described"
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for path, text in files.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-    return folder
 
 
 def found(appliance: Appliance, query: str, **metadata: list[str]) -> set[str]:

@@ -17,6 +17,7 @@ from undercroft.ingest.v1 import index_run_pb2, index_service_pb2, project_pb2, 
 from undercroft.search.v1 import search_service_pb2
 
 from tests.support.appliance import MODEL, Appliance, undercroft
+from tests.support.files import write
 
 Copy = Callable[..., Path]
 
@@ -24,14 +25,6 @@ Copy = Callable[..., Path]
 @pytest.fixture
 def project(request: pytest.FixtureRequest) -> str:
     return request.node.name.removeprefix("test_").replace("_", "-")[:63].strip("-")
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for path, text in files.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-    return folder
 
 
 SMALL = {

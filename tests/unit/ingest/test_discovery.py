@@ -323,3 +323,15 @@ def test_any_unicode_name_is_found_under_its_own_name(
             (root / f"f{name}.py").write_text("x")
             written.add(f"f{name}.py")
     assert set(look(root)[0]) == written
+
+
+def test_ignore_files_count_up_to_a_size_and_those_beyond_are_listed(tmp_path: Path) -> None:
+    rules = b"# nothing\n" * 12_000
+    for number in range(10):
+        (tmp_path / f"f{number}").mkdir()
+        (tmp_path / f"f{number}" / ".gitignore").write_bytes(rules + b"a.md\n")
+        (tmp_path / f"f{number}" / "a.md").write_text("# A\n")
+    listed = list(discover(tmp_path.resolve(), DiscoverySettings()))
+    reasons = [one.reason.value for one in listed if isinstance(one, Skipped)]
+    # A mebibyte has room for eight of them.
+    assert (reasons.count("ignored"), reasons.count("ignore_rules_unreadable")) == (8, 2)
