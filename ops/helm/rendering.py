@@ -62,7 +62,6 @@ CASES = (
             "database.existingSecret": "db",
             "networkPolicy.database[0].ipBlock.cidr": "10.0.0.1/32",
             "models.source": "image",
-            "models.imagePath": "models",
             "models.imageVolume": "never",
             "caBundle.secret": "ca",
             "caBundle.append": "false",

@@ -118,13 +118,18 @@ def _build_image(place: Workplace, image: Image) -> str:
 
 
 def _model_containerfile(place: Workplace) -> str:
-    """Return the Containerfile of the image whose only content is the demo model with its licences."""
+    """Return the Containerfile of the image that carries the demo model with its licences.
+
+    It has Python, since before image volumes a program of the image has to copy the model.
+    """
     model = "all-minilm-l6-v2"
     if not (place.models / model / "manifest.json").exists():
         raise NotReady(f"The demo model is not in {place.models}.", remedy="Run `make model`.", reason="MODEL_MISSING")
     return (
-        f"FROM {place.prefix}/runtime-base AS runtime\nFROM scratch\nCOPY {model} /{model}\n"
-        "COPY --from=runtime /usr/share/common-licenses/Apache-2.0 /LICENSE.Apache-2.0\n"
+        f"FROM {place.prefix}/runtime-base AS runtime\n"
+        f"FROM {place.prefix}/runtime-base\n"
+        f"COPY {model} /models/{model}\n"
+        f"COPY --from=runtime /usr/share/common-licenses/Apache-2.0 /models/{model}/LICENSE.Apache-2.0\n"
         "USER 65532:0\n"
     )
 

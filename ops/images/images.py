@@ -44,7 +44,7 @@ class Image:
         environment = dict(_ENVIRONMENT)
         if self.port:
             environment["UNDERCROFT_LISTEN"] = f"[::]:{self.port}"
-            environment["UNDERCROFT_METRICS_LISTEN"] = f"0.0.0.0:{self.metrics_port}"
+            environment["UNDERCROFT_METRICS_LISTEN"] = f"[::]:{self.metrics_port}"
         environment |= self.environment
         values = {
             "IMAGE": self.name,
@@ -106,7 +106,7 @@ def load_catalogue(path: Path = FILE) -> Catalogue:
     images[POSTGRES] = Image(
         POSTGRES, "Undercroft postgres", "Postgres 17 with pgvector, for trials.", POSTGRES, max_mb=150
     )
-    images[MODEL] = Image(MODEL, "Undercroft demo model", "all-MiniLM-L6-v2, prepared, as a volume.", "", max_mb=40)
+    images[MODEL] = Image(MODEL, "Undercroft demo model", "all-MiniLM-L6-v2, prepared, in /models.", "", max_mb=100)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return Catalogue(
         images, table["epoch_s"], table["vendor"], table["licenses"], table["description"], project["version"]

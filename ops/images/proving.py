@@ -211,7 +211,11 @@ def _start(containers: Containers, scratch: Path, sources: Sources, report: Repo
         containers.await_success(server, POSTGRES, _READY_S, *ready)
     with report.step("migrate"):
         containers.run("migrate", database)
-    models = f"--mount=type=image,source={containers.reference(MODEL)},destination=/models"
+    # Mounted whole, so that the folder of models lies below.
+    models = [
+        f"--mount=type=image,source={containers.reference(MODEL)},destination=/models",
+        "--env=UNDERCROFT_MODELS_DIR=/models/models",
+    ]
     folder = f"--volume={sources.folder}:{sources.folder}:ro"
     targets = {
         "ingest": "127.0.0.1:50051",
@@ -229,8 +233,8 @@ def _start(containers: Containers, scratch: Path, sources: Sources, report: Repo
         f"--env=SSL_CERT_FILE={sources.folder}/ca.pem",
     ]
     options = {
-        "embed": [models],
-        "ingest": [database, models, folder, shared, ingest_local, *known, *git],
+        "embed": models,
+        "ingest": [database, *models, folder, shared, ingest_local, *known, *git],
         "search": [database, f"{shared}:ro", search_local, *known],
         "decisions": [database, *known],
     }

@@ -70,17 +70,17 @@ def index(client: Client) -> None:
             raise SystemExit(f"nothing is published: {answer.report}")
 
 
-def ask(client: Client, turn: int) -> tuple[str, str]:
-    """Ask one question; return its kind and a digest of the answer."""
+def ask(client: Client, turn: int) -> tuple[str, str, str]:
+    """Ask one question; return its kind, a digest of the answer, and why parts of it are missing."""
     question = QUESTIONS[turn % len(QUESTIONS)]
     if turn % 4 == 3:
         why = decision_service_pb2.WhyRequest(query=question, projects=[PROJECT])
         reasons = client.decisions.Why(why, timeout=_DEADLINE_S).reasons
-        return f"why {question}", _digest([reason.decision.name for reason in reasons])
+        return f"why {question}", _digest([reason.decision.name for reason in reasons]), ""
     request = search_service_pb2.SearchRequest(query=question, projects=[PROJECT], page_size=10)
     answer = client.search.Search(request, timeout=_DEADLINE_S)
-    degraded = [leg.leg for leg in answer.legs if leg.reason]
-    return f"search {question}", _digest([*(hit.chunk_key for hit in answer.hits), *degraded])
+    degraded = "; ".join(f"{leg.leg}: {leg.reason}" for leg in answer.legs if leg.reason)
+    return f"search {question}", _digest([*(hit.chunk_key for hit in answer.hits), degraded]), degraded
 
 
 def _digest(parts: list[str]) -> str:
@@ -111,13 +111,14 @@ def main() -> None:
             index(client)
         while not stopping:
             start = time.time()
-            code, kind, answer = "OK", "", ""
+            code, kind, answer, degraded = "OK", "", "", ""
             try:
-                kind, answer = ask(client, turn)
+                kind, answer, degraded = ask(client, turn)
             except grpc.RpcError as error:
                 said = explain(error)
                 code = f"{said.code}: {said.message}"
-            line = {"start": start, "seconds": time.time() - start, "kind": kind, "code": code, "answer": answer}
+            line = {"start": start, "seconds": time.time() - start, "kind": kind, "code": code}
+            line |= {"answer": answer, "degraded": degraded}
             out.write(json.dumps(line) + "\n")
             out.flush()
             turn += 1

@@ -132,7 +132,7 @@ def external(cluster: Cluster) -> None:
         "database.host": postgres,
         "database.name": "other",
         "networkPolicy.database[0].podSelector.matchLabels.app": "postgres",
-        "models.existingClaim": f"{RELEASE}-undercroft-models",
+        "models.source": "image",
     }
     cluster.helm_run(
         *cluster.release("install", *(f"--set={key}={value}" for key, value in values.items()), name="other")

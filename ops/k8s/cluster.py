@@ -20,7 +20,7 @@ CHART = ROOT / "helm" / "undercroft"
 TOOLS = ROOT / ".cache" / "chart"
 MODEL = "all-minilm-l6-v2"
 RELEASE, NAMESPACE = "rel", "undercroft"
-IMAGES = ("embed", "ingest", "search", "decisions", "migrate", "postgres")
+IMAGES = ("embed", "ingest", "search", "decisions", "migrate", "postgres", "demo-model")
 # Into /models of the loader, from a tar on standard input: its image has no tar and no shell.
 _UNTAR = "import sys, tarfile; tarfile.open(fileobj=sys.stdin.buffer, mode='r|*').extractall('/models')"
 
@@ -97,8 +97,9 @@ class Cluster:
             f"slowest {slowest:.2f} s, longest time without an answer {gap:.2f} s",
             flush=True,
         )
-        for code, count in failed.items():
-            print(f"    {count} x {code}", flush=True)
+        said = collections.Counter(line["degraded"] for line in other if line["degraded"])
+        for text, count in (failed + said).items():
+            print(f"    {count} x {text}", flush=True)
         if not seen:
             self.fault("the caller did not ask")
         if failed:

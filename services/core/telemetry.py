@@ -63,6 +63,10 @@ class _MetricsServer(ThreadingMixIn, WSGIServer):
 class _MetricsServer6(_MetricsServer):
     address_family = socket.AF_INET6
 
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
 
 class _MetricsHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
@@ -70,9 +74,14 @@ class _MetricsHandler(WSGIRequestHandler):
 
 
 def serve_metrics(listen: str) -> int:
-    """Serve /metrics on ``host:port``, an IPv6 host in brackets; return the port, which is a free one for port 0."""
+    """Serve /metrics on ``host:port``, an IPv6 host in brackets; return the port, which is a free one for port 0.
+
+    ``[::]`` is all addresses, of IPv4 too, as it is where gRPC listens.
+    """
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
+    if host == "::" and not socket.has_dualstack_ipv6():
+        host = "0.0.0.0"
     kind = _MetricsServer6 if ":" in host else _MetricsServer
     server = make_server(host, int(port), prometheus_client.make_wsgi_app(), kind, _MetricsHandler)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()

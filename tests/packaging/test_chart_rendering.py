@@ -501,7 +501,7 @@ def test_models_of_an_image_are_mounted_where_that_can_be_done(version: str, kin
         ({"postgres.enabled": "true", "database.existingSecret": "db"}, "Two databases"),
         ({"postgres.enabled": "true", "profile": "large"}, "ReadWriteMany"),
         ({"postgres.enabled": "true", "sidecars.accessMode": "ReadWriteOncePod"}, "accessMode"),
-        ({"postgres.enabled": "true", "models.source": "image"}, "models.imagePath"),
+        ({"postgres.enabled": "true", "models.source": "image", "models.imagePath": ""}, "models.imagePath"),
         ({"postgres.enabled": "true", "models.source": "image", "models.imageVolume": "always"}, "1.31"),
         (
             {

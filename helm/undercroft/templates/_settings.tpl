@@ -6,7 +6,7 @@
 {{- $components := include "undercroft.components" .root | fromYaml -}}
 {{- $settings := dict
   "LISTEN" (printf "[::]:%v" .is.port)
-  "METRICS_LISTEN" (printf "0.0.0.0:%v" .is.metricsPort)
+  "METRICS_LISTEN" (printf "[::]:%v" .is.metricsPort)
   "LOG_LEVEL" $values.logLevel
   "DRAIN_S" (int $values.drainSeconds)
   "SHUTDOWN_GRACE_S" (int $values.shutdownGraceSeconds) -}}
