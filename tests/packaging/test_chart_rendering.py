@@ -258,7 +258,7 @@ def test_a_pod_gets_longer_than_it_drains(drain: int, grace: int) -> None:
 
 
 def test_a_volume_of_one_node_keeps_its_pods_together() -> None:
-    manifests = objects("trial", NEWEST)
+    manifests = objects("small", NEWEST)
     labels = {pod: each for pod, each, _ in templates(manifests)}
     for component, is_ in COMPONENTS.items():
         pod = f"Deployment/{RELEASE}-undercroft-{component}"
