@@ -195,10 +195,15 @@ ingestion.yaml: {{ toYaml . }}
 {{- $values := .root.Values -}}
 {{- if and .is.models (eq (include "undercroft.modelsKind" .root) "copy") }}
 - {{- include "undercroft.containerHead" (dict "root" .root "name" "models" "image" "models") | nindent 2 }}
-  command:
-    - python3
-    - -c
-    - import shutil, sys; shutil.copytree(sys.argv[1], sys.argv[2], dirs_exist_ok=True, copy_function=shutil.copyfile)
+  command: [python3, -c]
+  args:
+    - |
+      import os, shutil, sys
+      # Each by itself: the volume is root's, whose times and rights only root may set.
+      for model in os.scandir(sys.argv[1]):
+          if model.is_dir():
+              copy = os.path.join(sys.argv[2], model.name)
+              shutil.copytree(model.path, copy, dirs_exist_ok=True, copy_function=shutil.copyfile)
     - /{{ trimPrefix "/" $values.models.imagePath }}
     - /copied
   resources:
