@@ -39,7 +39,8 @@ _SERVICE_CONFIG = json.dumps(
                     "initialBackoff": "0.1s",
                     "maxBackoff": "2s",
                     "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
+                    # CANCELLED is what a server says of calls that reach it when it has begun to stop.
+                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
                 },
             }
         ],
@@ -48,7 +49,7 @@ _SERVICE_CONFIG = json.dumps(
 
 
 def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, str | int]]:
-    """Return the options of a channel: limits, keepalive, retries of UNAVAILABLE, calls spread over replicas.
+    """Return the options of a channel: limits, keepalive, retries, calls spread over replicas.
 
     No proxy of the environment is used.
     """
