@@ -208,8 +208,8 @@ def _server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        # Connections are renewed so that calls spread over replicas that came later. No call notices: a stream keeps the
-        # old connection for as long as it runs.
+        # Connections are renewed so that calls spread over replicas that came later. No call notices: a stream keeps
+        # the old connection for as long as it runs.
         ("grpc.max_connection_age_ms", 2 * 60 * 1000),
         # Two servers on one port would share its calls in silence.
         ("grpc.so_reuseport", 0),
