@@ -443,10 +443,11 @@ def test_an_external_database_is_migrated_before_anything_else() -> None:
     for name in ("cloudnativepg", "managed", "large"):
         job = one_of(objects(name, NEWEST), "Job", "-migrate")
         assert hook_of(job) == "pre-install,pre-upgrade"
-        account = one_of(objects(name, NEWEST), "ServiceAccount", "-migrate")
-        assert hook_of(account) == hook_of(job)
         weight = "helm.sh/hook-weight"
-        assert int(account["metadata"]["annotations"][weight]) < int(job["metadata"]["annotations"][weight])
+        for kind in ("ServiceAccount", "NetworkPolicy"):
+            needed = one_of(objects(name, NEWEST), kind, "-migrate")
+            assert hook_of(needed) == hook_of(job)
+            assert int(needed["metadata"]["annotations"][weight]) < int(job["metadata"]["annotations"][weight])
 
 
 def test_a_database_of_the_release_is_migrated_with_it_and_later_before_it() -> None:
@@ -467,6 +468,41 @@ def test_migrations_take_their_own_connection() -> None:
     url = next(each for each in container["env"] if each["name"] == "UNDERCROFT_DATABASE_URL")
     assert url["valueFrom"]["secretKeyRef"] == {"name": "undercroft-database-owner", "key": "uri"}
     assert {"PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY"} <= {each["name"] for each in container["env"]}
+    for kind, name, port, certificate in (
+        ("Job", "-migrate", 5432, "undercroft-owner-client"),
+        ("Deployment", "-search", 6432, "undercroft-client"),
+    ):
+        spec = one_of(objects("managed", NEWEST), kind, name)["spec"]["template"]["spec"]
+        (client,) = (each["secret"]["secretName"] for each in spec["volumes"] if each["name"] == "database-client")
+        assert client == certificate
+        policy = one_of(objects("managed", NEWEST), "NetworkPolicy", name)
+        to_database = [each for each in policy["spec"]["egress"] if {"ipBlock": {"cidr": "10.1.2.3/32"}} in each["to"]]
+        assert [each["ports"][0]["port"] for each in to_database] == [port]
+
+
+def test_jobs_and_tests_go_where_they_are_told() -> None:
+    more = tuple(
+        f"--set={name}.{value}"
+        for name in ("migrations", "tests")
+        for value in ("nodeSelector.disk=fast", "tolerations[0].operator=Exists", "podLabels.mesh=off")
+    )
+    told = [
+        (labels, spec)
+        for pod, labels, spec in templates(objects("managed", NEWEST, more=more))
+        if labels["app.kubernetes.io/component"] in ("migrate", "test")
+    ]
+    assert len(told) == 2
+    for labels, spec in told:
+        assert labels["mesh"] == "off"
+        assert (spec["nodeSelector"], spec["tolerations"]) == ({"disk": "fast"}, [{"operator": "Exists"}])
+
+
+def test_each_service_has_callers_of_its_own() -> None:
+    manifests = objects("large", NEWEST)
+    for component, label in (("embed", ""), ("ingest", "builds"), ("search", "agents"), ("decisions", "agents")):
+        peers = one_of(manifests, "NetworkPolicy", f"-{component}")["spec"]["ingress"][0]["from"]
+        outside = [peer["namespaceSelector"]["matchLabels"] for peer in peers if "namespaceSelector" in peer]
+        assert outside == ([{label: "true"}] if label else [])
 
 
 def test_what_was_made_once_outlives_the_release() -> None:
@@ -522,7 +558,16 @@ def test_models_of_an_image_are_mounted_where_that_can_be_done(version: str, kin
             "can't be spread",
         ),
         ({"postgres.enabled": "true", "caBundle.configMap": "a", "caBundle.secret": "b"}, "one of caBundle"),
-        ({"postgres.enabled": "true", "image.tag": "latest"}, "tag"),
+        ({"postgres.enabled": "true", "image.tag": "latest"}, "The tag latest"),
+        ({"postgres.enabled": "true", "images.embed.tag": "latest"}, "The tag latest"),
+        ({"postgres.enabled": "true", "networkPolicy.dns.peers": "null"}, "peers"),
+        ({"postgres.enabled": "true", "monitoring.serviceMonitor.enabled": "true"}, "networkPolicy.monitoring"),
+        ({"postgres.enabled": "true", "search.service.type": "LoadBalancer"}, "networkPolicy.callers.search"),
+        ({"postgres.enabled": "true", "migrations.databaseWaitSeconds": "240"}, "time after waiting"),
+        ({"postgres.enabled": "true", "commonLabels.app\\.kubernetes\\.io/name": "x"}, "the chart's own"),
+        ({"postgres.enabled": "true", "search.podLabels.app\\.kubernetes\\.io/component": "x"}, "the chart's own"),
+        ({"postgres.enabled": "true", "fullnameOverride": "9x"}, "fullnameOverride"),
+        ({"postgres.enabled": "true", "image.registry": "https://registry.corp"}, "registry"),
         ({"postgres.enabled": "true", "images.embed.digest": "sha256:12"}, "digest"),
         ({"postgres.enabled": "true", "image.registry": ""}, "registry"),
         ({"postgres.enabled": "true", "serach.replicas": "2"}, "serach"),
@@ -555,6 +600,13 @@ def test_long_names_stay_names() -> None:
     for one in yaml.safe_load_all(render(case, OLDEST)):
         if one:
             assert len(one["metadata"]["name"]) <= 63
+    first, second = (
+        Case("alike", values={"postgres.enabled": "true", "fullnameOverride": f"{'a' * 50}{end}"}) for end in "bc"
+    )
+    names = [
+        {one["metadata"]["name"] for one in yaml.safe_load_all(render(case, OLDEST)) if one} for case in (first, second)
+    ]
+    assert not names[0] & names[1]
 
 
 def test_everything_is_in_the_namespace_of_the_release() -> None:

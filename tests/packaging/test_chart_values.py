@@ -111,6 +111,13 @@ def test_the_schema_is_closed() -> None:
             assert schema["additionalProperties"] is False, path
 
 
+def test_no_value_can_be_left_out_by_null() -> None:
+    """Helm removes a key whose value is null; without a value of its own some template would make nonsense of it."""
+    for path in PATHS:
+        if path[0] not in OPEN and "allOf" not in schema_of(path[:-1]):
+            assert path[-1] in schema_of(path[:-1])["required"], path
+
+
 def test_each_value_has_a_comment() -> None:
     """A comment stands above a key or above the keys right before it; the services' equal blocks are explained once."""
     commented = False

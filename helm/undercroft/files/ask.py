@@ -127,7 +127,8 @@ def main():
                 request = project_service_pb2.DeleteProjectRequest(name=f"projects/{project}")
                 client.projects.DeleteProject(request, timeout=60)
         except grpc.RpcError as error:
-            sys.exit(f"a call failed: {explain(error)}")
+            said = explain(error)
+            sys.exit(f"a call failed: {said.code} {said.message} {said.remedy}".strip())
     print("all services answer", flush=True)
 
 

@@ -50,7 +50,7 @@
 - name: PGSSLROOTCERT
   value: /etc/undercroft/database-ca/ca.crt
 {{- end }}
-{{- if $values.database.tls.clientSecret }}
+{{- if include "undercroft.clientSecret" . }}
 - name: PGSSLCERT
   value: /etc/undercroft/database-client/tls.crt
 - name: PGSSLKEY
@@ -63,14 +63,24 @@
 {{- required "The database is not named: set database.existingSecret to the Secret with its connection, or for a trial postgres.enabled=true." .Values.database.existingSecret -}}
 {{- end -}}
 
+{{- /* Secret with the client certificate of whoever connects: (dict "root" . "migrations" BOOL). */ -}}
+{{- define "undercroft.clientSecret" -}}
+{{- $values := .root.Values -}}
+{{- if and .migrations $values.migrations.existingSecret -}}
+{{- $values.migrations.clientSecret -}}
+{{- else -}}
+{{- $values.database.tls.clientSecret -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "undercroft.databaseMounts" -}}
-{{- if not .Values.postgres.enabled }}
-{{- if .Values.database.tls.caSecret }}
+{{- if not .root.Values.postgres.enabled }}
+{{- if .root.Values.database.tls.caSecret }}
 - name: database-ca
   mountPath: /etc/undercroft/database-ca
   readOnly: true
 {{- end }}
-{{- if .Values.database.tls.clientSecret }}
+{{- if include "undercroft.clientSecret" . }}
 - name: database-client
   mountPath: /etc/undercroft/database-client
   readOnly: true
@@ -80,8 +90,9 @@
 
 {{- /* libpq refuses a private key that others may read: these belong to root and to the pod's group. */ -}}
 {{- define "undercroft.databaseVolumes" -}}
-{{- if not .Values.postgres.enabled }}
-{{- with .Values.database.tls }}
+{{- if not .root.Values.postgres.enabled }}
+{{- $client := include "undercroft.clientSecret" . }}
+{{- with .root.Values.database.tls }}
 {{- if .caSecret }}
 - name: database-ca
   secret:
@@ -90,10 +101,10 @@
       - key: {{ .caKey }}
         path: ca.crt
 {{- end }}
-{{- if .clientSecret }}
+{{- if $client }}
 - name: database-client
   secret:
-    secretName: {{ .clientSecret }}
+    secretName: {{ $client }}
     defaultMode: 0440
     items:
       - key: {{ .clientCertificateKey }}

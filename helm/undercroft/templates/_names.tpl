@@ -1,17 +1,18 @@
 {{- /* Names and labels. */ -}}
 
 {{- define "undercroft.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- default .Chart.Name .Values.nameOverride -}}
 {{- end -}}
 
-{{- /* 40 characters, so that the longest suffix fits into a DNS label. */ -}}
+{{- /* 40 characters, so that the longest suffix fits into a DNS label; a longer name ends in what tells it from others. */ -}}
 {{- define "undercroft.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := include "undercroft.name" . -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
-{{- $full | trunc 40 | trimSuffix "-" -}}
+{{- $full = default $full .Values.fullnameOverride -}}
+{{- if gt (len $full) 40 -}}
+{{- printf "%s-%s" (trunc 31 $full | trimSuffix "-") (sha256sum $full | trunc 8) -}}
+{{- else -}}
+{{- $full -}}
 {{- end -}}
 {{- end -}}
 
@@ -32,13 +33,16 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{- /* metadata of an object: (dict "root" . "component" NAME "name" NAME "annotations" DICT). */ -}}
+{{- /* metadata of an object: (dict "root" . "component" NAME "name" NAME "labels" DICT "annotations" DICT). */ -}}
 {{- define "undercroft.metadata" -}}
 metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
   labels:
     {{- include "undercroft.labels" . | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- with merge (dict) (default dict .annotations) .root.Values.commonAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}

@@ -68,7 +68,7 @@ ingestion.yaml: {{ toYaml . }}
 - name: page-tokens
   mountPath: /etc/undercroft/secrets
   readOnly: true
-{{- include "undercroft.databaseMounts" .root }}
+{{- include "undercroft.databaseMounts" (dict "root" .root "migrations" false) }}
 {{- end }}
 {{- if .is.models }}
 - name: models
@@ -128,7 +128,7 @@ ingestion.yaml: {{ toYaml . }}
     items:
       - key: {{ $values.pageTokens.key }}
         path: page-token.key
-{{- include "undercroft.databaseVolumes" .root }}
+{{- include "undercroft.databaseVolumes" (dict "root" .root "migrations" false) }}
 {{- end }}
 {{- if .is.models }}
 {{ include "undercroft.modelsVolume" .root }}

@@ -6,6 +6,7 @@ orchestrator starts both at once.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
@@ -21,6 +22,8 @@ from services.core.telemetry import configure_logging
 log = structlog.get_logger(__name__)
 
 _INTERVAL_S = 1.0
+# What the server or its certificate says of a connection that no waiting makes good. libpq has no codes for these.
+_REFUSED = re.compile(r"authentication failed|pg_hba\.conf|certificate|does not support SSL")
 
 
 class MigrateSettings(BaseSettings):
@@ -34,13 +37,16 @@ class MigrateSettings(BaseSettings):
 
 
 def wait_for_server(url: str, wait_s: float) -> None:
-    """Return once the server takes connections. Raises psycopg's error when it does not within ``wait_s``."""
+    """Return once the server takes connections.
+
+    Raises psycopg's error when it does not within ``wait_s``, and at once when it refuses who asks or how.
+    """
     end = time.monotonic() + wait_s
     while True:
         try:
             psycopg.connect(url, connect_timeout=5, application_name="undercroft-migrate").close()
         except psycopg.OperationalError as error:
-            if time.monotonic() >= end:
+            if time.monotonic() >= end or _REFUSED.search(str(error)):
                 raise
             log.info("waiting for the database", said=str(error).splitlines()[0])
             time.sleep(_INTERVAL_S)
@@ -60,7 +66,7 @@ def main() -> None:
         log.error("not migrated", cause=error.message, remedy=error.remedy, reason=error.reason)
         sys.exit(1)
     except psycopg.OperationalError as error:
-        log.error("not migrated", cause=str(error).strip(), remedy="Check UNDERCROFT_DATABASE_URL and the server.")
+        log.error("not migrated", cause=str(error).strip(), remedy="Check UNDERCROFT_DATABASE_URL, its user and its TLS, and the server.")
         sys.exit(1)
     log.info("migrated")
 

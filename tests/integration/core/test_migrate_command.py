@@ -36,6 +36,13 @@ def test_a_later_schema_is_refused_in_words(postgres: PostgresForTests) -> None:
     assert "SCHEMA_LATER" in done.stderr
 
 
+def test_a_server_that_refuses_is_not_waited_for(postgres: PostgresForTests) -> None:
+    done = migrate(f"{postgres.create_database()}?sslmode=require", UNDERCROFT_DATABASE_WAIT_S="300")
+    assert done.returncode == 1
+    assert "SSL" in done.stderr
+    assert "waiting" not in done.stderr
+
+
 def test_a_server_that_stays_away_is_told_after_the_wait_without_the_password() -> None:
     url = "postgresql://undercroft:do-not-show@127.0.0.1:1/undercroft"
     done = migrate(url, UNDERCROFT_DATABASE_WAIT_S="1")
