@@ -66,7 +66,11 @@ def main() -> None:
         log.error("not migrated", cause=error.message, remedy=error.remedy, reason=error.reason)
         sys.exit(1)
     except psycopg.OperationalError as error:
-        log.error("not migrated", cause=str(error).strip(), remedy="Check UNDERCROFT_DATABASE_URL, its user and its TLS, and the server.")
+        log.error(
+            "not migrated",
+            cause=str(error).strip(),
+            remedy="Check UNDERCROFT_DATABASE_URL, its user and its TLS, and the server.",
+        )
         sys.exit(1)
     log.info("migrated")
 
