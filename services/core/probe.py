@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 _STATUS = health_pb2.HealthCheckResponse.ServingStatus
 
 
-def probe(target: str, service: str = "", timeout_s: float = 3.0) -> str:
+def probe(target: str, service: str = "", timeout_s: float = 10.0) -> str:
     """Return SERVING, NOT_SERVING or SERVICE_UNKNOWN, as the service says it; else the gRPC code of the failure.
 
     ``service`` is the full name of one of its services; empty for all of it.
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m services.core.probe", description="Ask a service for its health.")
     parser.add_argument("target", help="host:port")
     parser.add_argument("--service", default="", help="full name of a gRPC service [default: all of the process]")
-    parser.add_argument("--timeout", type=float, default=3.0, help="seconds until the answer is given up [default: 3]")
+    parser.add_argument("--timeout", type=float, default=10.0, help="seconds until the answer is given up [default: 10]")
     arguments = parser.parse_args()
     said = probe(arguments.target, arguments.service, arguments.timeout)
     if said != "SERVING":
