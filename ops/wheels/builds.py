@@ -71,7 +71,9 @@ def record_torch(locks: Locks, platform: Platform, wheel: Path) -> None:
             remedy="Give the wheel whose version says that it is the build for processors.",
         )
     pin = Pin("torch", version, frozenset({sha256_of(wheel)}), file=wheel.name)
-    locks.path("torch", platform).write_text(format_lock([pin]), "utf-8")
+    path = locks.path("torch", platform)
+    path.write_text(format_lock([pin]), "utf-8")
+    locks.seal(path)
 
 
 def prove_torch(target: Path | None) -> str:

@@ -116,6 +116,7 @@ class SmallHouse:
         target = self.locks.path(name, of_platform)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text((self.locks.head(wanted) if wanted else "") + format_lock(pins), "utf-8")
+        self.locks.seal(target)
 
 
 def make_house(folder: Path) -> SmallHouse:
