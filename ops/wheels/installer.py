@@ -112,7 +112,8 @@ def _untouched() -> dict[str, str]:
 
 
 def _run(arguments: list[str], environment: Mapping[str, str], *, isolated: bool = False) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *(["--isolated"] if isolated else [])]
+    # -I: a folder in PYTHONPATH may have another pip, which says what it likes.
+    command = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", *(["--isolated"] if isolated else [])]
     run = subprocess.run([*command, *arguments], capture_output=True, text=True, env=dict(environment), check=False)
     if run.returncode:
         said = [line for line in run.stderr.splitlines() if line.strip() and not line.startswith(_NOISE)]

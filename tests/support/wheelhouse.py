@@ -62,6 +62,7 @@ def make_wheel(
     files: Mapping[str, str] | None = None,
     requires: Iterable[str] = (),
     tags: str = "py3-none-any",
+    compression: int = zipfile.ZIP_STORED,
 ) -> Path:
     """Write a wheel that pip installs; equal arguments give equal bytes."""
     stem = f"{project.replace('-', '_')}-{version}"
@@ -75,7 +76,7 @@ def make_wheel(
     path = folder / f"{stem}-{tags}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in contents.items():
-            archive.writestr(zipfile.ZipInfo(name), text)
+            archive.writestr(zipfile.ZipInfo(name), text, compression)
     return path
 
 
