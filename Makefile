@@ -18,7 +18,9 @@ unexport MIRROR PLATFORM DEBIAN_MIRROR
 MIRROR_OPTIONS = --mirror "$(MIRROR)" $(if $(PLATFORM),--platform $(PLATFORM))
 # What is installed and proven is what the sets name, not what lies in the way.
 unexport PYTHONPATH
-# Nor what the machine's settings of pip say, --isolated leaves some of them.
+# From which index is the machine's to say; what is installed, and where, is not.
+unexport PIP_USER PIP_PREFIX PIP_TARGET PIP_ROOT PIP_DRY_RUN PIP_PYTHON PIP_REQUIREMENT PIP_NO_DEPS
+# With a folder none of its settings count, and --isolated leaves some of them.
 UNTOUCHED := env $(patsubst %,-u %,$(filter PIP_%,$(.VARIABLES))) PIP_CONFIG_FILE=/dev/null
 # $(call pip,ENVIRONMENT,FOLDER,COMMAND), from that folder alone where one is named; $(call advise,FOLDER) when it failed.
 pip = $(if $(2),$(look) $(UNTOUCHED)) $(1)/bin/python -m pip --disable-pip-version-check --quiet $(if $(2),--isolated) \

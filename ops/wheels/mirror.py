@@ -214,7 +214,7 @@ def _file_problems(selection: Selection, mirror: Path) -> list[Problem]:
             problem = _renamed(file, right, selection)
         if problem:
             problems.append(problem)
-        if problem is None or problem.reason in ("TAMPERED", "MISNAMED"):
+        if problem is None or problem.remedy != _REMOVE:  # what mends it brings the release
             present.add((file.name.project, file.name.version))
             told.add(files_of.get(file.sha256, name))
     have = {file.path.name for file in files}
@@ -241,7 +241,7 @@ def _right_name(file: _File) -> str:
 def _renamed(file: _File, right: str, selection: Selection) -> Problem:
     name = file.path.name
     if not _fits(selection, WheelName.parse(right)):
-        return Problem("FOREIGN", name, f"it is {right}, not for {selection.platform.name}.", _REMOVE)
+        return Problem("FOREIGN", name, f"it is {right}, not for {selection.platform.name}.", f"Delete it. {_FILL}")
     if file.path.with_name(right).exists():
         return Problem("ORPHAN", name, f"it is {right}, which is here too.", _REMOVE)
     return Problem("MISNAMED", name, f"it is {right}.", "Give it that name.")

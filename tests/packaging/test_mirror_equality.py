@@ -213,8 +213,9 @@ def test_a_mirror_that_differs_is_refused_by_the_file(
 
 def test_a_wheel_of_another_processor_is_seen_under_any_name(house: SmallHouse) -> None:
     name = _hide_another_processor(house)
-    foreign, *_ = [problem for problem in house.problems("search", "dev") if problem.subject == name]
-    assert foreign.reason == "FOREIGN"
+    (foreign,) = house.problems("search", "dev")
+    assert (foreign.reason, foreign.subject) == ("FOREIGN", name)
+    assert foreign.remedy.startswith("Delete it. Run `make wheels`")
     assert house.other_platform.machine in foreign.message
 
 
