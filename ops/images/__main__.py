@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import signal
 import sys
 import time
@@ -106,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     bases = commands.add_parser("bases", help="make the root file systems from Debian packages")
     bases.add_argument("names", nargs="*", help="names [default: all]")
-    bases.add_argument("--mirror", default=os.environ.get("MIRROR", ""), help="Debian mirror [default: mmdebstrap's]")
+    bases.add_argument("--mirror", default="", help="Debian mirror [default: mmdebstrap's]")
     bases.add_argument("--record", action="store_true", help="record the packages in ops/images/packages.lock")
     bases.set_defaults(run=_bases)
     building = commands.add_parser("build", help="build images and write them as OCI layouts")

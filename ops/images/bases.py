@@ -100,7 +100,7 @@ def _mmdebstrap(suite: str, target: str, mirror: str, *options: str, epoch_s: in
         said = " / ".join(line for line in run.stderr.splitlines() if line.startswith(("E:", "W:")))
         raise NotReady(
             f"mmdebstrap failed: {said[-600:]}",
-            remedy="Check the mirror (MIRROR=…), and that this user is root or has subordinate ids (/etc/subuid).",
+            remedy="Check DEBIAN_MIRROR=…, and that this user is root or has subordinate ids (/etc/subuid).",
             reason="BASE_FAILED",
         )
 

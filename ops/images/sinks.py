@@ -14,6 +14,7 @@ RESOLVER = "203.0.113.53"
 
 _RULES = Path(__file__).with_name("sink.nft")
 _TABLE = ("inet", "record")
+_SETS = ("tried4", "tried6", "other4", "other6")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Sink:
         )
 
     def tried(self) -> list[str]:
-        """Return every destination that something tried to reach, as ``address protocol port``."""
+        """Return every destination that something tried to reach, as ``address protocol port``, or without a port."""
         listing = json.loads(_must(*self._inside("nft", "-j", "list", "table", *_TABLE)))
         found = []
         for entry in listing["nftables"]:
@@ -54,7 +55,7 @@ class Sink:
 
     def forget(self) -> None:
         """Empty the record."""
-        for name in ("tried4", "tried6"):
+        for name in _SETS:
             _must(*self._inside("nft", "flush", "set", *_TABLE, name))
 
     def _inside(self, *command: str) -> tuple[str, ...]:

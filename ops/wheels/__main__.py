@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 
 from ops.wheels import builds, index, installer
 from ops.wheels.builds import record_torch
+from ops.wheels.files import printable
 from ops.wheels.imports import prove_imports, read_needs
 from ops.wheels.locks import Locks, RequirementSet
-from ops.wheels.mirror import MODELS, Selection, fill, find_problems, has_torch, require_mirror
+from ops.wheels.mirror import MODELS, Problem, Selection, fill, find_problems, has_torch, locked, require_mirror
 from ops.wheels.platforms import IMAGE_PYTHON, platform_named
 from services.core.errors import UndercroftError
 
@@ -52,7 +53,8 @@ def main() -> int:
         locks = Locks.open(arguments.root.resolve())
         if arguments.command == "index":
             mirror = require_mirror(arguments.mirror)
-            print(f"{arguments.mirror / index.FOLDER}: {index.write_index(mirror)} projects")
+            with locked(mirror):
+                print(f"{arguments.mirror / index.FOLDER}: {index.write_index(mirror)} projects")
             return 0
         platform = platform_named(arguments.platform)
         if arguments.command == "record":
@@ -63,22 +65,22 @@ def main() -> int:
         if arguments.command == "imports":
             return _imports(selection, arguments)
         if arguments.command == "fill":
-            fill(selection, arguments.mirror)
-            _report(selection, arguments.mirror, "has all of")
-            return 0
+            problems = fill(selection, arguments.mirror)
+            if not problems:
+                _report(selection, arguments.mirror, "has all of")
+            return _refuse(problems, arguments.mirror)
         return _verify(selection, require_mirror(arguments.mirror))
     except UndercroftError as error:
-        print(error, file=sys.stderr)
-        return 1
+        print(printable(str(error)), file=sys.stderr)
+    except OSError as error:
+        where = f"{error.filename or arguments.command}: {error.strerror or error}"
+        print(printable(f"{where}. Mend that, and run this again: it goes on where it was."), file=sys.stderr)
+    return 1
 
 
 def _verify(selection: Selection, mirror: Path) -> int:
     started = time.monotonic()
-    problems = find_problems(selection, mirror)
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    if problems:
-        print(f"{mirror.name}: refused, {len(problems)} problems", file=sys.stderr)
+    if _refuse(find_problems(selection, mirror), mirror):
         return 1
     network = "with a network, which pip was kept from" if installer.has_network() else "without a network"
     _report(selection, mirror, "is equal to")
@@ -86,6 +88,14 @@ def _verify(selection: Selection, mirror: Path) -> int:
         print("what wheels of images require of each other was not proven: that takes Python 3.11")
     print(f"proven {network} in {time.monotonic() - started:.1f} s")
     return 0
+
+
+def _refuse(problems: list[Problem], mirror: Path) -> int:
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if problems:
+        print(f"{mirror.name}: refused, {len(problems)} problems", file=sys.stderr)
+    return 1 if problems else 0
 
 
 def _report(selection: Selection, mirror: Path, verb: str) -> None:

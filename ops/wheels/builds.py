@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ops.wheels.files import read_metadata, sha256_of
 from ops.wheels.locks import Locks, Pin, format_lock
 from ops.wheels.platforms import IMAGE_PYTHON, Platform, WheelName
-from services.core.errors import InvalidArgument
+from services.core.errors import DataLoss, InvalidArgument
 
 _CPU = "cpu"
 _TORCH = re.compile(r"torch\s*\(?==\s*([^\s;)]+)")
@@ -39,12 +39,13 @@ if importlib.util.find_spec("torchvision"):
 """
 
 
-def refuse_builds(mirror: Path, recorded: Collection[str], hashes: dict[Path, str]) -> list[tuple[Path, str]]:
+def refuse_builds(hashes: Mapping[Path, str], recorded: Collection[str]) -> list[tuple[Path, str]]:
     """Return the wheels of torch and torchvision that must not be in a mirror, each with the reason.
 
-    ``recorded`` are the SHA-256 of known wheels for processors; without any, the local version must say ``cpu``.
+    ``hashes`` has the wheels of the mirror with their SHA-256. ``recorded`` are the SHA-256 of known wheels for
+    processors; without any, the local version must say ``cpu``.
     """
-    names = {path: WheelName.parse(path.name) for path in sorted(mirror.glob("torch*.whl"))}
+    names = {path: WheelName.parse(path.name) for path in sorted(hashes)}
     torches = {path: name for path, name in names.items() if name.project == "torch"}
     refused = []
     for path, name in torches.items():
@@ -71,7 +72,9 @@ def record_torch(locks: Locks, platform: Platform, wheel: Path) -> None:
             remedy="Give the wheel whose version says that it is the build for processors.",
         )
     pin = Pin("torch", version, frozenset({sha256_of(wheel)}), file=wheel.name)
-    locks.path("torch", platform).write_text(format_lock([pin]), "utf-8")
+    path = locks.path("torch", platform)
+    path.write_text(format_lock([pin]), "utf-8")
+    locks.seal(path)
 
 
 def prove_torch(target: Path | None) -> str:
@@ -83,9 +86,11 @@ def prove_torch(target: Path | None) -> str:
 
 
 def _are_twins(vision: Path, name: WheelName, torch: WheelName) -> bool:
-    required = [
-        match[1] for line in read_metadata(vision).get_all("Requires-Dist", []) if (match := _TORCH.match(line))
-    ]
+    try:
+        metadata = read_metadata(vision)
+    except DataLoss:
+        return False
+    required = [match[1] for line in metadata.get_all("Requires-Dist", []) if (match := _TORCH.match(str(line)))]
     return _local(name.version) == _local(torch.version) and any(
         version.partition("+")[0] == torch.version.partition("+")[0] for version in required
     )

@@ -38,7 +38,8 @@ def download(requirements: Path, mirror: Path, options: Iterable[str]) -> None:
     Raises ``NotReady`` with pip's own words.
     """
     arguments = ["download", "--require-hashes", "--only-binary=:all:", "--no-deps", f"--dest={mirror}"]
-    _run([*arguments, *options, f"--requirement={requirements}"], os.environ)
+    remedy = "Fetching takes a package index that pip reaches here, and space for what it has."
+    _run([*arguments, *options, f"--requirement={requirements}"], os.environ, remedy=remedy)
 
 
 def resolve(requirements: Iterable[Path], mirror: Path, options: Iterable[str], scratch: Path) -> list[Resolved]:
@@ -111,10 +112,14 @@ def _untouched() -> dict[str, str]:
     }
 
 
-def _run(arguments: list[str], environment: Mapping[str, str], *, isolated: bool = False) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *(["--isolated"] if isolated else [])]
+def _run(arguments: list[str], environment: Mapping[str, str], *, isolated: bool = False, remedy: str = "") -> None:
+    # -I: a folder in PYTHONPATH may have another pip, which says what it likes.
+    command = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", *(["--isolated"] if isolated else [])]
     run = subprocess.run([*command, *arguments], capture_output=True, text=True, env=dict(environment), check=False)
     if run.returncode:
         said = [line for line in run.stderr.splitlines() if line.strip() and not line.startswith(_NOISE)]
+        if any(line.startswith("Traceback") for line in said):
+            said = said[-1:]
         # What pip says of a file at fault is at the end; an index's address is nobody's business.
-        raise NotReady(_ADDRESS.sub("(address)", " / ".join(line.strip() for line in said[-6:])), reason="PIP_REFUSED")
+        words = _ADDRESS.sub("(address)", " / ".join(line.strip() for line in said[-6:]))
+        raise NotReady(words.rstrip(".") + ".", remedy=remedy, reason="PIP_REFUSED")

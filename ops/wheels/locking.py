@@ -90,6 +90,7 @@ def renew(locks: Locks) -> None:
             }
             _write_images(locks, platform, compiled, scratch)
             _record_torch(locks, platform, scratch)
+    locks.seal()
 
 
 def _write_images(locks: Locks, platform: Platform, compiled: dict[RequirementSet, list[Pin]], scratch: Path) -> None:

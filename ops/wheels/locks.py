@@ -18,6 +18,8 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _OWN = re.compile(r"undercroft\[([^\]]+)\]")
 _INPUT = "# pyproject.toml "
 _REMEDY = "Run `make lock` where an index is."
+_SUMS = "SHA256SUMS"
+_SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,32 @@ class Locks:
     def head(self, wanted: RequirementSet) -> str:
         return f"{_INPUT}{' '.join(wanted.extras)}: {self.digest(wanted.extras)}\n"
 
+    def seal(self, *paths: Path) -> None:
+        """Note the SHA-256 of sets just written, or without any of all that there are, as ``sha256sum -c`` reads it."""
+        sums = self._sums() if paths else {}
+        for path in paths or self.folder.rglob("*.txt"):
+            sums[str(path.relative_to(self.folder))] = _sha256(path)
+        (self.folder / _SUMS).write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)), "utf-8")
+
+    def changed(self) -> list[str]:
+        """Return in words which sets are not those that were written: what no input of theirs tells."""
+        sums, found = self._sums(), []
+        present = {str(path.relative_to(self.folder)): path for path in self.folder.rglob("*.txt")}
+        for name in sorted(sums.keys() | present.keys()):
+            label = (self.folder / name).relative_to(self.root)
+            if name not in present:
+                found.append(f"{label} is in {_SUMS} and missing. {_REMEDY}")
+            elif name not in sums:
+                found.append(f"{label} is not in {_SUMS}. {_REMEDY}")
+            elif _sha256(present[name]) != sums[name]:
+                found.append(f"{label} was changed by something else than `make lock`. Restore it, or: {_REMEDY}")
+        return found
+
+    def _sums(self) -> dict[str, str]:
+        path = self.folder / _SUMS
+        matches = map(_SUM.fullmatch, path.read_text("utf-8").splitlines() if path.is_file() else ())
+        return {match[2]: match[1] for match in matches if match}
+
     def disagreements(self) -> list[str]:
         """Return in words where pyproject.toml and the compiled sets differ; needs no index."""
         found: list[str] = []
@@ -144,7 +172,7 @@ class Locks:
                     version, where = versions.setdefault(pin.project, (pin.version, label))
                     if version != pin.version:
                         found.append(f"{label} has {pin.project} {pin.version}, {where} {version}. {_REMEDY}")
-        return found
+        return found + self.changed()
 
 
 def parse_lock(text: str, label: str) -> list[Pin]:
@@ -176,6 +204,10 @@ def format_lock(pins: Iterable[Pin]) -> str:
         lines.append(f"# {pin.file}\n{pin.project}=={pin.version} \\\n")
         lines.append(" \\\n".join(f"    --hash=sha256:{digest}" for digest in sorted(pin.hashes)) + "\n")
     return "".join(lines)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _differences(locks: Locks, wanted: RequirementSet, label: str, text: str, pins: list[Pin]) -> list[str]:

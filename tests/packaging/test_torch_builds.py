@@ -37,7 +37,7 @@ def _vision(folder: Path, version: str = "0.15+cpu", torch: str = "2.0", code: s
 
 def _refused(mirror: Path, recorded: set[str]) -> list[str]:
     hashes = {path: sha256_of(path) for path in mirror.glob("*.whl")}
-    return [path.name for path, _ in builds.refuse_builds(mirror, recorded, hashes)]
+    return [path.name for path, _ in builds.refuse_builds(hashes, recorded)]
 
 
 def test_torch_whose_hash_is_recorded_is_accepted(tmp_path: Path) -> None:
@@ -78,6 +78,16 @@ def test_a_mirror_with_another_build_of_torch_is_refused(house: SmallHouse, tmp_
     write_index(house.mirror)
     (problem,) = house.problems("search", "dev")
     assert (problem.reason, problem.subject) == ("TORCH_BUILD", wheel.name)
+
+
+def test_a_torchvision_that_is_no_wheel_is_told_with_all_else(house: SmallHouse, tmp_path: Path) -> None:
+    house.lock("torch", [_torch(tmp_path)])
+    wheel = _torch(house.mirror, "2.0", cuda="13.0")
+    garbage = house.mirror / "torchvision-0.15+cpu-py3-none-any.whl"
+    garbage.write_bytes(b"no archive")
+    (house.mirror / "torch-garbage.whl").write_bytes(b"")
+    told = {problem.subject: problem.reason for problem in house.problems("search", "dev")}
+    assert told == {wheel.name: "TORCH_BUILD", garbage.name: "TORCH_BUILD", "torch-garbage.whl": "NO_WHEEL"}
 
 
 def test_only_the_import_sees_a_torchvision_that_does_not_fit(house: SmallHouse, tmp_path: Path) -> None:

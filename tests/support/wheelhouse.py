@@ -62,6 +62,7 @@ def make_wheel(
     files: Mapping[str, str] | None = None,
     requires: Iterable[str] = (),
     tags: str = "py3-none-any",
+    compression: int = zipfile.ZIP_STORED,
 ) -> Path:
     """Write a wheel that pip installs; equal arguments give equal bytes."""
     stem = f"{project.replace('-', '_')}-{version}"
@@ -75,7 +76,7 @@ def make_wheel(
     path = folder / f"{stem}-{tags}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in contents.items():
-            archive.writestr(zipfile.ZipInfo(name), text)
+            archive.writestr(zipfile.ZipInfo(name), text, compression)
     return path
 
 
@@ -116,6 +117,7 @@ class SmallHouse:
         target = self.locks.path(name, of_platform)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text((self.locks.head(wanted) if wanted else "") + format_lock(pins), "utf-8")
+        self.locks.seal(target)
 
 
 def make_house(folder: Path) -> SmallHouse:
