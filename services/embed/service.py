@@ -82,7 +82,12 @@ class EmbedService:
 
     async def preload(self) -> None:
         """Load the models that the settings name; one that cannot be loaded is logged, the others are served."""
-        for name in self._settings.preloaded(self._registry.names()):
+        try:
+            known = self._registry.names()
+        except NotReady:
+            # Logged there, and told to everyone who asks.
+            known = []
+        for name in self._settings.preloaded(known):
             try:
                 await self._model(name, None)
             except Exception as error:

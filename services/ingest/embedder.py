@@ -17,6 +17,7 @@ from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_
 from services.core.budget import MIN_BUDGET_TOKENS
 from services.core.errors import NotReady, Unavailable, UndercroftError
 from services.core.grpc import error_reason, open_channel, retry_after_s, told
+from services.core.names import MODELS_FOLDER
 
 Result = TypeVar("Result")
 
@@ -175,14 +176,15 @@ def _usable(name: str, info: embed_service_pb2.GetInfoResponse) -> embed_pb2.Mod
     if found is None:
         raise NotReady(
             f"The embed service has no model {name!r}.",
-            remedy="Prepare it with `undercroft models prepare`, or give the project another model.",
+            remedy=f"Prepare it with `undercroft models prepare` and put it into {MODELS_FOLDER}, or give the project"
+            " another model.",
             reason="MODEL_NOT_FOUND",
         )
     # One in memory serves, whatever has become of its files.
     if found.refusal and not found.loaded:
         raise NotReady(
             f"The model {name!r} can't be used: {found.refusal}",
-            remedy="Prepare it anew with `undercroft models prepare`.",
+            remedy=f"Prepare it anew with `undercroft models prepare`, and put it into {MODELS_FOLDER}.",
             reason="MODEL_REFUSED",
         )
     return found
