@@ -142,6 +142,10 @@ image-models: $(VENV)/.dev ## Build the image with torch (needs `make wheels-mod
 check-images: $(VENV)/.dev $(MODEL) ## Run the images where every attempt to leave is recorded (as root; SDIST=FILE)
 	@$(IMAGES) check $(if $(SDIST),--sdist $(SDIST))
 
+.PHONY: check-compose
+check-compose: $(VENV)/.dev ## Run ops/compose/undercroft for real: up, index, search, kill, save, restore, purge (needs podman)
+	@$(BIN)/python -m ops.compose.check
+
 .PHONY: lock
 lock: ## Renew the hash-locked requirement sets from pyproject.toml
 	PYTHON=$(PYTHON) ops/lock

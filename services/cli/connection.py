@@ -15,13 +15,21 @@ from services.core.errors import UndercroftError
 SERVICES = ("ingest", "embed", "search", "decisions")
 
 
-def connect(home: Path | None) -> Client:
-    """Open a client; ends the command with the next step when there is nothing to connect to.
+def named_targets() -> dict[str, str]:
+    """Return ``host:port`` by service of those that ``UNDERCROFT_<SERVICE>_TARGET`` names.
 
-    ``UNDERCROFT_<SERVICE>_TARGET`` names services of another machine.
+    Where one is named, commands call those services, and no appliance of this machine.
     """
-    named = {name: os.environ.get(f"UNDERCROFT_{name.upper()}_TARGET", "") for name in SERVICES}
-    if any(named.values()):
+    targets = {name: os.environ.get(f"UNDERCROFT_{name.upper()}_TARGET", "") for name in SERVICES}
+    return {name: target for name, target in targets.items() if target}
+
+
+def connect(home: Path | None) -> Client:
+    """Open a client of the named services, or of the appliance of this machine.
+
+    Ends the command with the next step when there is nothing to connect to.
+    """
+    if named := named_targets():
         return Client(**named)
     try:
         endpoints = require(Home.locate(home))

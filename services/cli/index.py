@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +41,7 @@ _TIERS = {
     "doc_pages": project_pb2.TIER_DOC_PAGES,
     "none": project_pb2.TIER_NONE,
 }
+_NOT_STARTED = (index_run_pb2.INDEX_STAGE_UNSPECIFIED, index_run_pb2.INDEX_STAGE_QUEUED)
 _SILENCE_S = 5.0
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -261,10 +264,20 @@ def _watch(client: Client, out: Console, operation: str) -> index_run_pb2.IndexR
     report = index_run_pb2.IndexRunReport()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     said_at, said = time.monotonic(), ""
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
+    # Of a run that waits for its turn the service tells nothing until it starts.
+    waits = threading.Timer(_SILENCE_S, out.print, ["waiting for its turn: other runs are under way"])
+    waits.daemon = True
+    waits.start()
+    with (
+        contextlib.ExitStack() as stack,
+        Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress,
+    ):
+        stack.callback(waits.cancel)
         task = progress.add_task("waiting", total=None)
         for update in client.index.WatchIndexRun(request):
             report = update.report
+            if update.done or report.stage not in _NOT_STARTED:
+                waits.cancel()
             misses = report.embeddings.cache_misses
             embedding = report.stage == index_run_pb2.INDEX_STAGE_EMBED and misses
             stage = _STAGES.get(report.stage, "working")

@@ -20,12 +20,12 @@ from undercroft.embed.v1 import embed_pb2, embed_service_pb2, model_service_pb2
 from undercroft.ingest.v1 import project_pb2, project_service_pb2
 
 from services.appliance.home import Home
-from services.cli.connection import connect
+from services.cli.connection import connect, named_targets
 from services.cli.options import HomeOption, JsonOption
 from services.cli.output import console, fail, print_json
 from services.core.drift import DRIFTED_BELOW_COSINE
-from services.core.errors import Conflict, InvalidArgument, UndercroftError
-from services.core.names import check_model
+from services.core.errors import Conflict, InvalidArgument, NotReady, UndercroftError
+from services.core.names import MODELS_FOLDER, check_model
 
 if TYPE_CHECKING:
     from services.embed.preparation import PreparedModel
@@ -100,7 +100,7 @@ def prepare_model(
             engine=kind,
         )
         if into is None:
-            place = Home.locate(home)
+            place = _own_home(home, "Name a folder with --into, and put the prepared model into")
             place.create()
             into = place.models
         with (
@@ -182,11 +182,11 @@ def install_model(
     name: Annotated[str, typer.Option("--name", help="Name of the model [default: that of the directory].")] = "",
     home: HomeOption = None,
 ) -> None:
-    """Take a prepared model directory into the appliance, checked file by file."""
+    """Take a prepared model directory into the appliance of this machine, checked file by file."""
     from services.embed.installation import install
 
     try:
-        place = Home.locate(home)
+        place = _own_home(home, "Put the prepared model into")
         place.create()
         name = check_model(name or source.resolve().name)
         with _cleaning_up():
@@ -219,7 +219,8 @@ def list_models(as_json: JsonOption = False, home: HomeOption = None) -> None:
     for name, projects_of in sorted(used.items()):
         table.add_row(name, "", "", "", "", "", "missing", ", ".join(projects_of), style="red")
     if not info.models and not used:
-        out.print("no models: `undercroft models prepare` makes one, `undercroft models install` takes one in")
+        words = f"no models: `undercroft models prepare` makes one; it goes into {MODELS_FOLDER}"
+        out.print(words, markup=False, soft_wrap=True)
     else:
         out.print(table)
     out.print(f"{info.engine}, {info.threads} threads, {info.processor}", style="dim", markup=False)
@@ -271,7 +272,10 @@ def remove_model(
     """Take a model out of the memory of the embed service, and delete its directory."""
     from services.embed.installation import remove
 
-    place = Home.locate(home)
+    try:
+        place = _own_home(home, "Delete its folder in")
+    except UndercroftError as error:
+        fail(error)
     with connect(home) as client:
         projects = client.projects.ListProjects(project_service_pb2.ListProjectsRequest(page_size=1000)).projects
         users = _users(projects).get(name, [])
@@ -310,6 +314,22 @@ def activate_model(
     console().print(
         f"{project}: {name}, digest {model.digest[:12]}, from the next `undercroft index -p {project}` on", markup=False
     )
+
+
+def _own_home(home: Path | None, instead: str) -> Home:
+    """Return the data directory whose models the commands change; NotReady where they call services elsewhere.
+
+    ``instead`` begins what is to be done there. A data directory that is named is meant.
+    """
+    target = named_targets().get("embed")
+    if home is None and target:
+        raise NotReady(
+            f"Models are those of the embed service at {target} (UNDERCROFT_EMBED_TARGET), whose folder this command"
+            " can't change.",
+            remedy=f"{instead} {MODELS_FOLDER}. --home means a data directory of this machine all the same.",
+            reason="MODELS_ELSEWHERE",
+        )
+    return Home.locate(home)
 
 
 def _users(projects: Iterable[project_pb2.Project]) -> dict[str, list[str]]:

@@ -10,6 +10,11 @@ from services.core.errors import InvalidArgument
 _PACKAGE = re.compile(r"[^\W_][\w.@-]{0,127}")
 # ASCII, for names of models are names of folders, and some volumes change other letters.
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# For remedies of services, which don't know how their folder of models came to be where they see it.
+MODELS_FOLDER = (
+    "the models folder of the embed service (`undercroft models install` for an appliance of this machine; the folder"
+    " that UNDERCROFT_MODELS of ops/compose/undercroft names; the chart's claim of models)"
+)
 _MOST_CHARS = 200
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 

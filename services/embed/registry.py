@@ -15,8 +15,8 @@ from pathlib import Path
 
 import structlog
 
-from services.core.errors import DataLoss, InvalidArgument, NotFound, UndercroftError
-from services.core.names import MODEL_NAME
+from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady, UndercroftError
+from services.core.names import MODEL_NAME, MODELS_FOLDER
 from services.embed.batching import Batcher
 from services.embed.directory import require_model_directory
 from services.embed.manifest import MANIFEST_NAME, Manifest
@@ -97,7 +97,7 @@ class Registry:
         """Return name and directory of a model that is named, or given as an absolute path below the models directory.
 
         Raises ``InvalidArgument`` for anything that is neither, a hub id above all, and ``NotFound`` when there is no
-        such directory; both at once, without asking anybody.
+        such directory; both at once, without asking anybody. ``NotReady`` when the models directory can't be read.
         """
         path = Path(model)
         if path.is_absolute():
@@ -114,23 +114,39 @@ class Registry:
                 remedy=f"Copy the prepared model into {self.directory} and name it by its folder.",
                 reason="MODEL_NOT_A_DIRECTORY",
             )
-        if not (self.directory / model).is_dir():
+        try:
+            is_there = (self.directory / model).is_dir()
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if not is_there:
             known = ", ".join(self.names()) or "none"
             raise NotFound(
                 f"There is no model {model!r}. Known models: {known}.",
-                remedy=f"Prepare or copy it into {self.directory}.",
+                remedy=f"Put it, prepared, into {MODELS_FOLDER}; the service sees that folder as {self.directory}.",
                 reason="MODEL_NOT_FOUND",
                 metadata={"model": model},
             )
         return model, self.directory / model
 
     def names(self) -> list[str]:
-        """Name every folder of the models directory that looks like a model, sorted."""
+        """Name every folder of the models directory that looks like a model, sorted; NotReady if it can't be read."""
         try:
             children = list(self.directory.iterdir())
-        except OSError:
+            return sorted(path.name for path in children if MODEL_NAME.fullmatch(path.name) and path.is_dir())
+        except FileNotFoundError:
             return []
-        return sorted(path.name for path in children if MODEL_NAME.fullmatch(path.name) and path.is_dir())
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> NotReady:
+        cause = error.strerror or type(error).__name__
+        log.error("the models directory can't be read", directory=str(self.directory), cause=cause)
+        return NotReady(
+            f"The embed service can't read its models folder {self.directory}: {cause}.",
+            remedy=f"Let user {os.getuid()} and group {os.getgid()} read it and what is in it: `chmod -R a+rX` on"
+            " the folder that is mounted there.",
+            reason="MODELS_UNREADABLE",
+        )
 
     def ready(self, model: str) -> LoadedModel | None:
         """Return a model that is in memory and whose directory is still the same; None when it has to be loaded."""

@@ -82,9 +82,14 @@ class EmbedService:
 
     async def preload(self) -> None:
         """Load the models that the settings name; one that cannot be loaded is logged, the others are served."""
-        for name in self._settings.preloaded(self._registry.names()):
+        try:
+            known = self._registry.names()
+        except NotReady:
+            # Logged there, and told to everyone who asks.
+            known = []
+        for name in self._settings.preloaded(known):
             try:
-                await asyncio.wait_for(self._registry.get(name), self._settings.load_timeout_s)
+                await self._model(name, None)
             except Exception as error:
                 log.error("model not preloaded", model=name, cause=str(error) or type(error).__name__)
 
@@ -190,10 +195,12 @@ class EmbedService:
         limit_s = self._settings.load_timeout_s
         wait_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
         try:
-            # Shielded: a caller who gives up must not stop the load that others wait for.
+            # Shielded: who gives up must not stop the load that others wait for.
             return await asyncio.wait_for(asyncio.shield(self._registry.get(name)), wait_s)
         except TimeoutError as error:
-            raise Unavailable(f"The model {name} is still loading.", remedy="Call again.") from error
+            raise Unavailable(
+                f"The model {name} is still loading.", remedy="Call again.", reason="MODEL_LOADING"
+            ) from error
 
     def _check_texts(self, texts: Sequence[str]) -> None:
         if not texts:

@@ -23,7 +23,7 @@ class EmbedSettings(ServiceSettings):
     queue_capacity: int = Field(4096, gt=0, description="texts that may wait per model, for each purpose")
     max_texts: int = Field(1024, gt=0, description="most texts in one request")
     max_text_chars: int = Field(262_144, gt=0, description="longest text of a request in characters")
-    load_timeout_s: float = Field(120.0, gt=0, description="longest time that a model may take to load")
+    load_timeout_s: float = Field(120.0, gt=0, description="how long a call waits for a model that loads")
 
     @field_validator("models_dir")
     @classmethod

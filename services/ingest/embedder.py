@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import grpc
@@ -17,13 +17,16 @@ from undercroft.embed.v1 import embed_pb2, embed_service_pb2, embed_service_pb2_
 from services.core.budget import MIN_BUDGET_TOKENS
 from services.core.errors import NotReady, Unavailable, UndercroftError
 from services.core.grpc import error_reason, open_channel, retry_after_s, told
+from services.core.names import MODELS_FOLDER
 
 Result = TypeVar("Result")
 
 _INFO_TIMEOUT_S = 10.0
+# Of calls that load a model which is not in memory.
 _EMBED_TIMEOUT_S = 300.0
 _SHORTEST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 5.0
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Embedder:
     """The embed service as ingest uses it. Without a target, every call fails with NotReady.
 
     A service that is away is waited for ``patience_s``: it may be starting again, and a generation without vectors
-    would be worse than one that is a moment late.
+    would be worse than one that is a moment late. One that answers is waited for as long as it loads the model.
     """
 
     def __init__(self, target: str, patience_s: float) -> None:
@@ -82,20 +85,26 @@ class Embedder:
         except grpc.aio.AioRpcError as error:
             raise _unavailable(error) from error
 
-    async def model(self, name: str, *, is_patient: bool = True) -> EmbeddingModel:
-        """Return a model's identity; NotReady with the reason when it can't be used, or reads too little of a text."""
+    async def model(self, name: str, *, known: EmbeddingModel | None = None, is_patient: bool = True) -> EmbeddingModel:
+        """Return a model's identity; NotReady with the reason when it can't be used, or reads too little of a text.
+
+        One that has the digest of the ``known`` one need not be in memory; else it is loaded.
+        """
 
         async def ask() -> EmbeddingModel:
             info = await self._info(_INFO_TIMEOUT_S)
             found = _usable(name, info)
+            if known is not None and found.digest == known.digest:
+                return replace(known, max_texts=info.max_texts)
             # The shortest text for each: what is left of the model's length is the same whatever the text.
             counted = await self._stub().CountTokens(
-                embed_service_pb2.CountTokensRequest(model=name, texts=[""]), timeout=_INFO_TIMEOUT_S
+                embed_service_pb2.CountTokensRequest(model=name, texts=[""]),
+                timeout=_EMBED_TIMEOUT_S if is_patient else _INFO_TIMEOUT_S,
             )
             budget = found.max_tokens - counted.token_counts[0]
             return EmbeddingModel(name, found.digest, found.dimensions, budget, info.max_texts)
 
-        model = await self._patiently(ask, self._patience_s if is_patient else 0.0)
+        model = await self._patiently(name, ask, self._patience_s if is_patient else 0.0)
         if model.budget_tokens < MIN_BUDGET_TOKENS:
             raise NotReady(
                 f"The model {name!r} reads {model.budget_tokens} tokens of a text besides prompt and specials, and"
@@ -108,8 +117,18 @@ class Embedder:
     async def _info(self, timeout_s: float) -> embed_service_pb2.GetInfoResponse:
         return await self._stub().GetInfo(embed_service_pb2.GetInfoRequest(), timeout=timeout_s)
 
-    async def _patiently(self, call: Callable[[], Awaitable[Result]], patience_s: float) -> Result:
-        """Call, and again while the service is away or has too much to do; NotReady or Unavailable when it can't."""
+    async def _is_loading(self, name: str) -> bool:
+        """Tell whether the service is there and says that it could serve the model, which is not in memory yet."""
+        try:
+            return not _usable(name, await self._info(_INFO_TIMEOUT_S)).loaded
+        except (grpc.aio.AioRpcError, NotReady):
+            return False
+
+    async def _patiently(self, name: str, call: Callable[[], Awaitable[Result]], patience_s: float) -> Result:
+        """Call for a model, and again while the service is away, loads the model, or has too much to do.
+
+        Raises NotReady or Unavailable when it can't.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + patience_s
         pause_s = _SHORTEST_WAIT_S
@@ -118,9 +137,10 @@ class Embedder:
                 return await call()
             except grpc.aio.AioRpcError as error:
                 asked_s = retry_after_s(error)
-                is_away = error.code() is grpc.StatusCode.UNAVAILABLE and loop.time() < end
-                # gRPC itself refuses messages that are too large with the same code, and without a time to retry.
-                if asked_s is None and not is_away:
+                # gRPC itself refuses messages that are too large with the code of too much to do, and without a time.
+                if asked_s is None and not (
+                    error.code() in _AWAY and patience_s and (loop.time() < end or await self._is_loading(name))
+                ):
                     raise _unavailable(error) from error
                 pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
                 wait_s = pause_s if asked_s is None else min(max(asked_s, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
@@ -136,7 +156,7 @@ class Embedder:
         async def ask() -> embed_service_pb2.EmbedResponse:
             return await self._stub().Embed(request, timeout=_EMBED_TIMEOUT_S)
 
-        response = await self._patiently(ask, self._patience_s)
+        response = await self._patiently(model.name, ask, self._patience_s)
         packed = response.vectors
         vectors = np.frombuffer(packed.values, dtype="<f4").reshape(packed.count, packed.dimensions)
         processor = Processor(response.probe_fingerprint, response.probe_cosine)
@@ -156,14 +176,15 @@ def _usable(name: str, info: embed_service_pb2.GetInfoResponse) -> embed_pb2.Mod
     if found is None:
         raise NotReady(
             f"The embed service has no model {name!r}.",
-            remedy="Prepare it with `undercroft models prepare`, or give the project another model.",
+            remedy=f"Prepare it with `undercroft models prepare` and put it into {MODELS_FOLDER}, or give the project"
+            " another model.",
             reason="MODEL_NOT_FOUND",
         )
     # One in memory serves, whatever has become of its files.
     if found.refusal and not found.loaded:
         raise NotReady(
             f"The model {name!r} can't be used: {found.refusal}",
-            remedy="Prepare it anew with `undercroft models prepare`.",
+            remedy=f"Prepare it anew with `undercroft models prepare`, and put it into {MODELS_FOLDER}.",
             reason="MODEL_REFUSED",
         )
     return found

@@ -170,8 +170,11 @@ class ScopeStage:
         """Return the project's model. When the embed service is away, what the live generation knows of it."""
         if not project.embedding_model or self._run.is_clear:
             return None
+        known = None
+        if live is not None and live.model_name == project.embedding_model and live.model_digest:
+            known = EmbeddingModel(live.model_name, live.model_digest, live.model_dimensions, live.model_budget_tokens)
         try:
-            return await self._run.shop.embedder.model(project.embedding_model)
+            return await self._run.shop.embedder.model(project.embedding_model, known=known)
         except (NotReady, Unavailable) as error:
             if options.re_embed:
                 raise
@@ -182,11 +185,7 @@ class ScopeStage:
                     reason="MODEL_CHANGE_NOT_POSSIBLE",
                 ) from error
             self._run.degrade(DENSE, error)
-            if live is not None and live.model_name == project.embedding_model and live.model_digest:
-                return EmbeddingModel(
-                    live.model_name, live.model_digest, live.model_dimensions, live.model_budget_tokens
-                )
-            return None
+            return known
 
 
 def _tier_changes(project: Project, sources: Sequence[Source], live: Generation | None) -> list[str]:

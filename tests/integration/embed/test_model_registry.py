@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.core.errors import DataLoss, InvalidArgument, NotFound
+from services.core.errors import DataLoss, InvalidArgument, NotFound, NotReady
 from services.embed.preparation import PreparedModel
 from services.embed.recipe import Purpose
 from services.embed.registry import Registry
@@ -83,3 +83,16 @@ async def test_an_absent_models_directory_holds_no_models(tmp_path: Path) -> Non
     assert registry.names() == []
     with pytest.raises(NotFound):
         await registry.get("one")
+
+
+async def test_a_models_directory_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
+    # What a mount of another user's folder comes to, whoever runs this test.
+    (tmp_path / "models").write_text("no directory")
+    registry = Registry(tmp_path / "models", threads=1, queue_capacity=1, max_loaded=1)
+    for call in (registry.names, lambda: registry.resolve("one")):
+        with pytest.raises(NotReady, match="can't read") as told:
+            call()
+        assert "a+rX" in told.value.remedy
+    with pytest.raises(NotReady):
+        await registry.describe_all()
+    await registry.close()

@@ -1,0 +1,275 @@
+"""The script for one host, with a podman that only remembers: what it asks of podman, and what it refuses before.
+
+`make check-compose` runs it for real.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ops.images.images import ROOT
+
+SCRIPT = ROOT / "ops" / "compose" / "undercroft"
+PORTS = (50051, 50052, 50053, 50054, 9101, 9102, 9103, 9104)
+# Keeps what exists as files, and refuses what podman refuses of the calls that the script makes.
+PODMAN = r"""#!/usr/bin/env bash
+set -eu
+shopt -s nullglob
+printf '%q ' "$@" >>calls
+echo >>calls
+exists() { [ -e "$1" ]; }
+case "$1 ${2:-}" in
+    "version "*) cat version ;;
+    "image exists") [ "${3##*:}" = 0.1.0 ] ;;
+    "network exists") exists "network-$3" ;;
+    "network create")
+        case "$(cat version) $*" in
+            4.[0-4].*no_default_route*) exit 125 ;;
+        esac
+        echo "$@" >network-undercroft ;;
+    "network inspect") echo "[{\"subnets\": [{
+        \"subnet\": \"10.89.0.0/24\",
+        }], \"options\": \"$(cat "network-$3")\"}]" ;;
+    "network rm") rm -f "network-$3" ;;
+    "secret inspect") exists secret ;;
+    "secret create") cat >secret ;;
+    "secret rm") rm -f secret ;;
+    "volume exists") exists "volume-$3" ;;
+    "volume rm") rm -f "volume-$4" ;;
+    "pod exists") exists pod ;;
+    "pod stop" | "pod rm") rm -f pod ;;
+    "pod inspect") exists pod && echo infra ;;
+    "create "*) [ $# = 3 ] || { echo "no command or entrypoint provided" >&2; exit 125; }; echo container ;;
+    "cp "*) mkdir -m 700 "$3/tiny"; echo "{}" >"$3/tiny/manifest.json"; chmod 600 "$3/tiny/manifest.json" ;;
+    "rm container") ;;
+    "kube play") touch pod volume-undercroft-postgres ;;
+    "container inspect")
+        exists pod || exit 125
+        case "$*" in *ExitCode*) echo 0 ;; *migrate) echo exited ;; *) echo running ;; esac ;;
+    "exec "*) ;;
+    *) echo "nobody expected: $*" >&2; exit 1 ;;
+esac
+"""
+
+
+class Host:
+    """A host with the script, a podman that remembers, and folders of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / "state"
+        self.podman = root / "podman"
+        (root / "bin").mkdir()
+        self.podman.mkdir()
+        (self.podman / "version").write_text("4.9.4\n")
+        program = root / "bin" / "podman"
+        program.write_text(f"#!/usr/bin/env bash\ncd {shlex.quote(str(self.podman))} && . ./podman.sh\n")
+        (self.podman / "podman.sh").write_text(PODMAN)
+        program.chmod(0o755)
+
+    def run(self, *arguments: str, umask: int = 0o022, **settings: str) -> tuple[int, str]:
+        """Run the script; return its status and what it says."""
+        environment = {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "HOME": str(self.root)}
+        environment |= {"UNDERCROFT_STATE": str(self.state), **settings}
+        done = subprocess.run(
+            [str(SCRIPT), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            umask=umask,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def calls(self) -> list[list[str]]:
+        """Return what podman was asked since the last time."""
+        file = self.podman / "calls"
+        lines = file.read_text("utf-8").splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [shlex.split(line) for line in lines]
+
+    def pod(self) -> dict[str, object]:
+        """Return the pod's file as podman was given it."""
+        return yaml.safe_load((self.state / "undercroft.yaml").read_text("utf-8"))
+
+    def folders(self) -> dict[str, str]:
+        spec = self.pod()["spec"]
+        assert isinstance(spec, dict)
+        return {one["name"]: one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    if shutil.which("flock") is None:
+        pytest.skip("there is no flock")
+    return Host(tmp_path)
+
+
+@pytest.fixture
+def listeners(host: Host) -> Iterator[str]:
+    """An address of loopback on which something answers on every port, as where the pod's ports are published."""
+    address = f"127.{os.getpid() % 200 + 10}.{id(host) % 200}.7"
+    opened = []
+    for port in PORTS:
+        one = socket.socket()
+        one.bind((address, port))
+        one.listen()
+        opened.append(one)
+    (host.podman / "pod").touch()
+    host.state.mkdir()
+    (host.state / "undercroft.yaml").write_text(f'  - {{hostIP: "{address}"}}\n')
+    yield address
+    for one in opened:
+        one.close()
+
+
+def test_the_model_comes_out_of_its_image_readable_whatever_the_umask(host: Host) -> None:
+    code, said = host.run("model", umask=0o077)
+    assert (code, said.strip()) == (0, str(host.state / "models" / "tiny"))
+    for path in (host.state / "models", host.state / "models" / "tiny"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    assert stat.S_IMODE((host.state / "models" / "tiny" / "manifest.json").stat().st_mode) == 0o644
+    assert os.listdir(host.state / "models") == ["tiny"]
+    # Once more: the new one takes its place.
+    assert host.run("model")[0] == 0
+
+
+def test_paths_reach_the_pod_as_they_are(host: Host, listeners: str) -> None:
+    sources = host.root / 'R&D | "code" \\ @x'
+    sources.mkdir()
+    code, said = host.run("up", UNDERCROFT_SOURCES=str(sources), UNDERCROFT_ADDRESS=listeners)
+    assert code == 0, said
+    assert host.folders()["sources"] == str(sources)
+    assert f"search serves on {listeners}:50053" in said
+    assert "no model" in said
+
+
+def test_settings_hold_for_later_calls_until_they_are_named_again(host: Host, listeners: str) -> None:
+    for name in ("one", "two"):
+        (host.root / name).mkdir()
+    one, two = str(host.root / "one"), str(host.root / "two")
+    assert host.run("up", UNDERCROFT_SOURCES=one, UNDERCROFT_ADDRESS=listeners)[0] == 0
+    assert host.run("up")[0] == 0
+    assert host.folders()["sources"] == one
+    config = host.root / "compose.env"
+    config.write_text(f"UNDERCROFT_SOURCES={two}\n")
+    assert host.run("up", CONFIG=str(config))[0] == 0
+    assert host.folders()["sources"] == two
+    # The environment comes before the file, and an empty value is the default.
+    assert host.run("up", CONFIG=str(config), UNDERCROFT_SOURCES=one)[0] == 0
+    assert host.folders()["sources"] == one
+    assert host.run("up", UNDERCROFT_SOURCES="")[0] == 0
+    assert host.run("up")[0] == 0
+    assert host.folders()["sources"] == str(host.state / "sources")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"UNDERCROFT_SOURCES": "{root}/typo"}, "no folder"),
+        ({"UNDERCROFT_MODELS": "{root}/private"}, "can't read"),
+        ({"UNDERCROFT_ADDRESS": "192.0.2.7"}, "no address of this host"),
+        ({"UNDERCROFT_ADDRESS": "localhost"}, "no address of this host"),
+        ({"UNDERCROFT_ADDRESS": "127.0.0.1 "}, "no address of this host"),
+        ({"UNDERCROFT_NETWORK": "none"}, "no network none"),
+        ({"UNDERCROFT_TAG": "9.9.9"}, "no image"),
+    ],
+    ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
+)
+def test_what_runs_goes_on_when_the_next_one_would_not_start(
+    host: Host, listeners: str, settings: dict[str, str], words: str
+) -> None:
+    private = host.root / "private"
+    private.mkdir(mode=0o700)
+    wanted = {name: value.format(root=host.root) for name, value in settings.items()}
+    code, said = host.run("up", **{"UNDERCROFT_ADDRESS": listeners} | wanted)
+    assert (code, words in said) == (1, True), said
+    assert (host.podman / "pod").exists()
+    assert not (host.root / "typo").exists()
+    assert not [call for call in host.calls() if call[:1] in (["kube"], ["create"]) or call[1:2] == ["stop"]]
+
+
+def test_a_port_of_another_program_is_named_and_our_own_is_not(host: Host, listeners: str) -> None:
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    (host.podman / "pod").unlink()
+    code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
+    assert (code, "is taken" in said) == (1, True), said
+
+
+def test_status_sees_that_the_ports_are_not_published(host: Host) -> None:
+    address = f"127.{os.getpid() % 200 + 10}.{id(host) % 200}.8"
+    (host.podman / "pod").touch()
+    host.state.mkdir()
+    (host.state / "undercroft.yaml").write_text(f'  - {{hostIP: "{address}"}}\n')
+    code, said = host.run("status")
+    assert (code, said.count("does not publish the port")) == (1, 4), said
+
+
+@pytest.mark.parametrize(("version", "words"), [("4.3.1", "bar 10.89.0.0/24"), ("4.5.0", ""), ("5.2.2", "")], ids=str)
+def test_a_network_that_leads_out_is_told(host: Host, listeners: str, version: str, words: str) -> None:
+    (host.podman / "version").write_text(version)
+    code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
+    assert code == 0, said
+    assert ("podman 4.5" in said) is bool(words)
+    assert words in said
+    secret = (host.podman / "secret").read_text("utf-8")
+    assert ("apiVersion" in secret) is (version != "4.3.1")
+
+
+def test_nothing_is_deleted_unless_it_is_said(host: Host, listeners: str) -> None:
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    code, said = host.run("purge")
+    assert (code, "--yes" in said) == (1, True)
+    assert (host.podman / "pod").exists()
+    assert (host.podman / "volume-undercroft-postgres").exists()
+    assert host.run("purge", "--yes")[0] == 0
+    assert sorted(one.name for one in host.podman.iterdir()) == ["calls", "podman.sh", "version"]
+
+
+def test_the_secret_is_made_again_from_the_state_folder(host: Host, listeners: str) -> None:
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    made = (host.podman / "secret").read_bytes()
+    assert stat.S_IMODE((host.state / "password").stat().st_mode) == 0o600
+    (host.podman / "secret").unlink()
+    assert host.run("up")[0] == 0
+    assert (host.podman / "secret").read_bytes() == made
+    (host.podman / "secret").unlink()
+    (host.state / "password").unlink()
+    code, said = host.run("up")
+    assert (code, "bring one of them back" in said) == (1, True)
+    assert (host.podman / "pod").exists()
+
+
+def test_one_at_a_time(host: Host) -> None:
+    host.state.mkdir()
+    with (host.state / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in (("up",), ("down",), ("model",), ("purge", "--yes")):
+            code, said = host.run(*command)
+            assert (code, "at work" in said) == (1, True), said
+    assert not [call for call in host.calls() if call[0] != "image"]
+
+
+def test_what_is_not_there_is_told_in_words(host: Host, tmp_path: Path) -> None:
+    for command, words in (
+        (("load",), "name the folder"),
+        (("load", str(tmp_path)), "no OCI layouts"),
+        (("logs",), "postgres migrate embed"),
+        (("logs", "embed"), "no container"),
+        (("status",), "not up"),
+    ):
+        code, said = host.run(*command)
+        assert (code, words in said) == (1, True), (command, said)
