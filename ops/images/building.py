@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -167,8 +168,8 @@ def _export(place: Workplace, name: str) -> str:
     digest = make_canonical(layout)
     layout.with_suffix(".digest").write_text(f"{digest}\n", "ascii")
     # What runs here is what was written. A pull names the image after its folder: a name that nobody else has.
-    with TemporaryDirectory(prefix="undercroft-") as scratch:
-        own_name = Path(scratch).name.lower()
+    with TemporaryDirectory(prefix="export-") as scratch:
+        own_name = f"undercroft-{secrets.token_hex(8)}"
         (Path(scratch) / own_name).symlink_to(layout)
         image = run("buildah", "pull", "--quiet", f"oci:{own_name}:{place.catalogue.version}", folder=Path(scratch))
     run("buildah", "tag", image.strip(), place.reference(name))
@@ -195,7 +196,9 @@ def run(*command: str, folder: Path = ROOT) -> str:
         except BaseException:
             # It gives back what it has mounted, where it may end in its own way.
             process.terminate()
-            process.wait(_END_S)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
+            process.kill()
             raise
     if process.returncode:
         raise _failure(command, said or written)
