@@ -9,7 +9,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,6 @@ from services.core.errors import DataLoss, NotReady
 
 _BASES = ("builder", "runtime", "git", "postgres")
 _GIT_IS_ON = "runtime"
-_END_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,21 +187,10 @@ def revision() -> str:
 
 def run(*command: str, folder: Path = ROOT) -> str:
     """Run a program and return what it wrote. Raises ``NotReady`` with what it said where it fails."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, umask=0o022
-    ) as process:
-        try:
-            written, said = process.communicate()
-        except BaseException:
-            # It gives back what it has mounted, where it may end in its own way.
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_END_S)
-            process.kill()
-            raise
-    if process.returncode:
-        raise _failure(command, said or written)
-    return written
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, umask=0o022)
+    if done.returncode:
+        raise _failure(command, done.stderr or done.stdout)
+    return done.stdout
 
 
 def _failure(command: Sequence[str], said: str) -> NotReady:
