@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from license_expression import ExpressionError  # type: ignore[import-untyped]
+from license_expression import ExpressionError, ParseError  # type: ignore[import-untyped]
 from spdx_tools.common.spdx_licensing import spdx_licensing  # type: ignore[import-untyped]
 
 _FORMAT = re.compile(r"\AFormat(?:-Specification)?:.*copyright", re.IGNORECASE)
@@ -18,7 +18,8 @@ def spdx_expression(stated: str) -> str:
     """Return a valid SPDX expression in SPDX's own spelling; empty where what is stated is none."""
     try:
         return str(spdx_licensing.parse(stated, validate=True, strict=True)) if stated.strip() else ""
-    except ExpressionError:
+    except (ExpressionError, ParseError, LookupError, AttributeError, TypeError):
+        # What is no expression fails in many ways, `()` by an index.
         return ""
 
 

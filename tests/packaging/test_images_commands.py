@@ -12,6 +12,7 @@ from ops.images.building import run
 from ops.images.exclusion import alone_in
 from ops.images.images import ROOT
 from services.core.errors import NotReady
+from tests.support.oci import layout
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -24,6 +25,22 @@ def test_a_report_about_no_image_is_a_failure(tmp_path: Path) -> None:
     done = command("--out", str(tmp_path), "report")
     assert done.returncode == 1
     assert "make images" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_report_about_an_image_that_is_empty_is_a_failure(tmp_path: Path) -> None:
+    layout(tmp_path / "oci/postgres", [{"a": b"a"}])
+    done = command("--out", str(tmp_path), "report")
+    assert done.returncode == 1
+    assert done.stderr.startswith("postgres has no Debian package")
+
+
+def test_a_report_about_a_damaged_image_is_a_failure(tmp_path: Path) -> None:
+    folder = layout(tmp_path / "oci/postgres", [{"a": b"a"}])
+    (folder / "index.json").unlink()
+    done = command("--out", str(tmp_path), "report")
+    assert done.returncode == 1
+    assert "is not one whole image" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import os
 import stat
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from ops.images.images import MODEL, POSTGRES, ROOT, load_catalogue
 from ops.images.install import keep_packages, normalise_modes, remove_distribution, rewrite_record
 from ops.images.layouts import make_canonical
 from services.core.errors import DataLoss
+from tests.support.oci import layout
 
 SITE = "usr/local/lib/python3.11/dist-packages"
 FILES = {
@@ -49,41 +48,6 @@ FILES = {
     "usr/share/doc/zlib1g/copyright": b"Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\n"
     b"Files: *\nLicense: Zlib\n\nFiles: debian/*\nLicense: Expat or GPL-2+\n\nLicense: GPL-2+\n text\n",
 }
-
-
-def layout(
-    folder: Path,
-    layers: list[dict[str, bytes]],
-    history: str = "",
-    base: str = "",
-    links: dict[str, str] | None = None,
-) -> Path:
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def put(content: bytes) -> dict[str, object]:
-        digest = hashlib.sha256(content).hexdigest()
-        (blobs / digest).write_bytes(content)
-        return {"digest": f"sha256:{digest}", "size": len(content)}
-
-    described = []
-    for files in layers:
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-            for name, content in files.items():
-                info = tarfile.TarInfo(name)
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
-            for name, target in (links or {}).items():
-                info = tarfile.TarInfo(name)
-                info.type, info.linkname = tarfile.SYMTYPE, target
-                tar.addfile(info)
-        described.append(put(buffer.getvalue()))
-    config = put(json.dumps({"config": {"User": "1"}, "history": [{"comment": history}]}).encode())
-    annotations = {"org.opencontainers.image.title": "t", "org.opencontainers.image.base.digest": base}
-    manifest = put(json.dumps({"config": config, "layers": described, "annotations": annotations}).encode())
-    (folder / "index.json").write_text(json.dumps({"manifests": [manifest]}))
-    return folder
 
 
 def test_both_bills_name_packages_distributions_their_native_libraries_and_models(tmp_path: Path) -> None:
