@@ -13,10 +13,11 @@ from ops.images.bases import make_bases
 from ops.images.bills import write_bills
 from ops.images.building import Workplace, build, build_twice
 from ops.images.contents import read_contents
-from ops.images.images import ROOT, load_catalogue
-from ops.images.packages import load_packages
+from ops.images.exclusion import alone_in
+from ops.images.images import ROOT, Image, load_catalogue
+from ops.images.packages import RootFs, load_packages
 from ops.images.proving import prove
-from services.core.errors import UndercroftError
+from services.core.errors import DataLoss, NotReady, UndercroftError
 
 
 def main() -> None:
@@ -33,6 +34,11 @@ def _bases(arguments: argparse.Namespace) -> None:
     roots = load_packages()
     if unknown := [name for name in arguments.names if name not in roots]:
         sys.exit(f"no root file system {', '.join(unknown)}: there are {', '.join(roots)}")
+    with alone_in(arguments.out):
+        _make_bases(arguments, roots)
+
+
+def _make_bases(arguments: argparse.Namespace, roots: dict[str, RootFs]) -> None:
     make_bases(
         {name: root for name, root in roots.items() if not arguments.names or name in arguments.names},
         arguments.out / "bases",
@@ -45,7 +51,9 @@ def _bases(arguments: argparse.Namespace) -> None:
 def _build(arguments: argparse.Namespace) -> None:
     place = dataclasses.replace(_place(arguments), uses_cache=not arguments.no_cache)
     start = time.monotonic()
-    digests = (build_twice if arguments.twice else build)(place, _names(arguments))
+    names = _names(arguments)
+    with alone_in(place.out):
+        digests = (build_twice if arguments.twice else build)(place, names)
     for name, digest in digests.items():
         print(f"{place.reference(name)} {digest}{' (twice)' if arguments.twice else ''}")
     print(f"built in {time.monotonic() - start:.0f} s")
@@ -54,21 +62,32 @@ def _build(arguments: argparse.Namespace) -> None:
 def _report(arguments: argparse.Namespace) -> None:
     """Write the bills of materials of the images that are there, and print sizes; 1 where one is too large."""
     place = _place(arguments)
-    too_large = []
-    print(f"{'image':<12}{'MB':>8}{'sent MB':>9}{'Debian':>8}{'Python':>8}  digest")
-    for name, image in place.catalogue.images.items():
-        if not place.layout(name).is_dir():
-            continue
-        contents = read_contents(place.layout(name))
-        write_bills(contents, name, place.catalogue.version, place.catalogue.epoch_s, place.out / "bills")
-        size_mb = contents.size_bytes / 1e6
-        counts = f"{len(contents.os_packages):>8}{len(contents.distributions):>8}"
-        print(f"{name:<12}{size_mb:>8.1f}{contents.compressed_bytes / 1e6:>9.1f}{counts}  {contents.digest}")
-        if image.max_mb and size_mb > image.max_mb:
-            too_large.append(f"{name} has {size_mb:.0f} MB, and may have {image.max_mb}")
+    with alone_in(place.out):
+        images = [image for name, image in place.catalogue.images.items() if place.layout(name).is_dir()]
+        if not images:
+            raise NotReady(f"There are no images in {place.out}.", remedy="Run `make images`.", reason="IMAGE_MISSING")
+        print(f"{'image':<12}{'MB':>8}{'sent MB':>9}{'Debian':>8}{'Python':>8}  digest")
+        too_large = [said for image in images if (said := _report_image(place, image))]
     print(f"bills of materials: {place.out / 'bills'}")
     if too_large:
         sys.exit("; ".join(too_large))
+
+
+def _report_image(place: Workplace, image: Image) -> str:
+    """Write the bills of an image and print its line; returns what is wrong with its size."""
+    contents = read_contents(place.layout(image.name))
+    if not contents.os_packages:
+        raise DataLoss(
+            f"{image.name} has no Debian package, and all images are made of some: its root file system was not whole.",
+            remedy="Run `make bases` and `make images` again.",
+            reason="IMAGE_INCOMPLETE",
+        )
+    write_bills(contents, image.name, place.catalogue.version, place.catalogue.epoch_s, place.out / "bills")
+    size_mb = contents.size_bytes / 1e6
+    counts = f"{len(contents.os_packages):>8}{len(contents.distributions):>8}"
+    print(f"{image.name:<12}{size_mb:>8.1f}{contents.compressed_bytes / 1e6:>9.1f}{counts}  {contents.digest}")
+    is_too_large = image.max_mb and size_mb > image.max_mb
+    return f"{image.name} has {size_mb:.0f} MB, and may have {image.max_mb}" if is_too_large else ""
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -76,7 +95,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _containerfile(arguments: argparse.Namespace) -> None:
-    print(load_catalogue().images[arguments.image].containerfile(arguments.prefix), end="")
+    (name,) = _known([arguments.image])
+    print(load_catalogue().images[name].containerfile(arguments.prefix), end="")
 
 
 def _place(arguments: argparse.Namespace) -> Workplace:
@@ -91,9 +111,14 @@ def _place(arguments: argparse.Namespace) -> Workplace:
 
 def _names(arguments: argparse.Namespace) -> list[str]:
     images = load_catalogue().images
-    if unknown := [name for name in arguments.images if name not in images]:
+    return _known(arguments.images) or [name for name, image in images.items() if not image.is_separate]
+
+
+def _known(names: list[str]) -> list[str]:
+    images = load_catalogue().images
+    if unknown := [name for name in names if name not in images]:
         sys.exit(f"no image {', '.join(unknown)}: there are {', '.join(images)}")
-    return arguments.images or [name for name, image in images.items() if not image.is_separate]
+    return names
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -118,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="run the images where every attempt to leave is recorded (as root)")
     check.add_argument("--sdist", type=Path, help="the sdist to index [default: that of this project]")
     check.set_defaults(run=_check)
-    containerfile = commands.add_parser("containerfile", help="print the Containerfile of a service's image")
+    containerfile = commands.add_parser("containerfile", help="print the Containerfile of an image, for other builders")
     containerfile.add_argument("image")
     containerfile.set_defaults(run=_containerfile)
     return parser

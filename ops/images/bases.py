@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ops.images.archives import archive_path, record_archives, sha256_of
 from ops.images.packages import BUILDER, RootFs, read_lock, write_lock
-from ops.images.trees import Package, check_links, choose, pack, unpack
+from ops.images.trees import Package, check_links, choose, compile_library, pack, unpack
 from services.core.errors import NotReady
 
 _SMALL = ("--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Languages none")
@@ -30,21 +31,29 @@ def make_bases(roots: dict[str, RootFs], folder: Path, *, mirror: str, epoch_s: 
     """
     folder.mkdir(parents=True, exist_ok=True)
     used: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for suite in sorted({root.suite for root in roots.values() if root.name != BUILDER}):
         of_suite = {name: root for name, root in roots.items() if root.suite == suite and name != BUILDER}
         with TemporaryDirectory(prefix="bases-", dir=folder) as scratch:
             debs = _fetch(suite, {name for root in of_suite.values() for name in root.packages}, Path(scratch), mirror)
-            available = {package.name: package for package in map(Package.read, sorted(debs.glob("*.deb")))}
+            available = {package.name: package for package in _read(debs)}
             for root in of_suite.values():
                 packages = choose(root, available)
                 unpack(root, packages, Path(scratch) / root.name)
-                used |= {f"{root.name}/{one.name} {one.version} {one.architecture}": one.sha256 for one in packages}
+                compile_library(Path(scratch) / root.name)
+                used |= _entries(root, packages)
             for root in of_suite.values():
                 trees = [Path(scratch) / name for name in (root.name, root.on) if name]
                 check_links(trees)
-                _report(folder / f"{root.name}.tar", pack(root, trees[0], folder / f"{root.name}.tar", epoch_s))
+                digests[root.name] = pack(root, trees[0], archive_path(folder, root.name), epoch_s)
+                _report(archive_path(folder, root.name), digests[root.name])
     if BUILDER in roots:
-        _make_builder(roots[BUILDER], folder / f"{BUILDER}.tar", mirror, epoch_s)
+        archive = archive_path(folder, BUILDER)
+        with TemporaryDirectory(prefix="bases-", dir=folder) as scratch:
+            used |= _entries(roots[BUILDER], _make_builder(roots[BUILDER], archive, Path(scratch), mirror, epoch_s))
+        digests[BUILDER] = sha256_of(archive)
+        _report(archive, digests[BUILDER])
+    record_archives(folder, digests)
     recorded = read_lock()
     others = {name: digest for name, digest in recorded.items() if name.partition("/")[0] not in roots}
     if record:
@@ -70,7 +79,10 @@ def _fetch(suite: str, packages: Iterable[str], scratch: Path, mirror: str) -> P
     return debs / "archives"
 
 
-def _make_builder(root: RootFs, archive: Path, mirror: str, epoch_s: int) -> None:
+def _make_builder(root: RootFs, archive: Path, scratch: Path, mirror: str, epoch_s: int) -> list[Package]:
+    """Make the builder, a whole small Debian; returns the packages that it is made of."""
+    debs = scratch / "debs"
+    debs.mkdir()
     _mmdebstrap(
         root.suite,
         str(archive.with_suffix(".partial")),
@@ -79,11 +91,21 @@ def _make_builder(root: RootFs, archive: Path, mirror: str, epoch_s: int) -> Non
         "--format=tar",
         f"--include={','.join(root.packages)}",
         *(f"--dpkgopt={option}" for option in _UNWANTED),
+        # All package files are there until the end, to be recorded.
+        "--skip=essential/unlink",
+        f"--customize-hook=copy-out /var/cache/apt/archives {debs}",
         epoch_s=epoch_s,
     )
     archive.with_suffix(".partial").replace(archive)
-    digest = subprocess.run(["sha256sum", archive], check=True, capture_output=True, text=True).stdout.split()[0]
-    _report(archive, digest)
+    return _read(debs / "archives")
+
+
+def _read(debs: Path) -> list[Package]:
+    return [Package.read(path) for path in sorted(debs.glob("*.deb"))]
+
+
+def _entries(root: RootFs, packages: Iterable[Package]) -> dict[str, str]:
+    return {f"{root.name}/{one.name} {one.version} {one.architecture}": one.sha256 for one in packages}
 
 
 def _mmdebstrap(suite: str, target: str, mirror: str, *options: str, epoch_s: int) -> None:
@@ -95,7 +117,7 @@ def _mmdebstrap(suite: str, target: str, mirror: str, *options: str, epoch_s: in
         )
     command = ["mmdebstrap", *_SMALL, *options, suite, target, *([mirror] if mirror else [])]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch_s), "LC_ALL": "C"}
-    run = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    run = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, umask=0o022)
     if run.returncode:
         said = " / ".join(line for line in run.stderr.splitlines() if line.startswith(("E:", "W:")))
         raise NotReady(

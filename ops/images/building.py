@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import secrets
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ops.images.images import MODEL, POSTGRES, ROOT, Catalogue, Image
+from ops.images.archives import check_archives
+from ops.images.images import MODEL, MODEL_NAME, ROOT, Catalogue, Image
+from ops.images.install import normalise_modes
 from ops.images.layouts import make_canonical
 from services.core.errors import DataLoss, NotReady
 
@@ -34,6 +38,11 @@ class Workplace:
     def reference(self, name: str) -> str:
         """Return the local name of an image."""
         return f"{self.prefix}/{name}:{self.catalogue.version}"
+
+    @property
+    def bases(self) -> Path:
+        """Return the folder of the archives of root file systems."""
+        return self.out / "bases"
 
     def layout(self, name: str) -> Path:
         """Return the folder of an image in the OCI image layout."""
@@ -79,13 +88,7 @@ def _check(place: Workplace) -> None:
         raise NotReady(
             "buildah is not installed.", remedy="Install it: `apt-get install buildah`.", reason="PROGRAM_MISSING"
         )
-    for name in _BASES:
-        if not (place.out / "bases" / f"{name}.tar").exists():
-            raise NotReady(
-                f"The root file system {name} is not there.",
-                remedy=f"Run `make bases`, or carry its archives into {place.out / 'bases'}.",
-                reason="BASE_MISSING",
-            )
+    check_archives(place.bases, _BASES)
     if not place.wheels.is_dir():
         raise NotReady(
             f"There is no wheel mirror at {place.wheels}.",
@@ -99,39 +102,35 @@ def _build_bases(place: Workplace) -> None:
         start = f"{place.prefix}/{_GIT_IS_ON}-base" if name == "git" else "scratch"
         text = f"FROM {start}\nADD {name}.tar /\n"
         # A base has no version: it is what its archive is.
-        _buildah_build(place, text, place.out / "bases", f"{place.prefix}/{name}-base", ())
+        _buildah_build(place, text, place.bases, f"{place.prefix}/{name}-base", ())
 
 
 def _build_image(place: Workplace, image: Image) -> str:
     labels = place.catalogue.labels(image, revision(), _rfc3339(place.catalogue.epoch_s))
     options = [f"--{kind}={name}={value}" for name, value in labels.items() for kind in ("label", "annotation")]
-    context = ROOT
-    if image.name == POSTGRES:
-        text = (ROOT / "ops/images/postgres.Containerfile").read_text("utf-8").replace("@PREFIX@", place.prefix)
-    elif image.name == MODEL:
-        context, text = place.models, _model_containerfile(place)
-    else:
-        text = image.containerfile(place.prefix)
+    if image.command:
         options.append(f"--build-context=wheels={place.wheels}")
-    _buildah_build(place, text, context, place.reference(image.name), options)
+    context = _model_context(place) if image.name == MODEL else nullcontext(ROOT)
+    with context as folder:
+        text = image.containerfile(place.prefix)
+        _buildah_build(place, text, folder, place.reference(image.name), options)
     return _export(place, image.name)
 
 
-def _model_containerfile(place: Workplace) -> str:
-    """Return the Containerfile of the image that carries the demo model with its licences.
-
-    It has Python, since before image volumes a program of the image has to copy the model.
-    """
-    model = "all-minilm-l6-v2"
-    if not (place.models / model / "manifest.json").exists():
-        raise NotReady(f"The demo model is not in {place.models}.", remedy="Run `make model`.", reason="MODEL_MISSING")
-    return (
-        f"FROM {place.prefix}/runtime-base AS runtime\n"
-        f"FROM {place.prefix}/runtime-base\n"
-        f"COPY {model} /models/{model}\n"
-        f"COPY --from=runtime /usr/share/common-licenses/Apache-2.0 /models/{model}/LICENSE.Apache-2.0\n"
-        "USER 65532:0\n"
-    )
+@contextmanager
+def _model_context(place: Workplace) -> Iterator[Path]:
+    """Yield a folder with a copy of the demo model that every user may read, whatever the umask of who prepared it."""
+    source = place.models / MODEL_NAME
+    if not (source / "manifest.json").exists():
+        raise NotReady(
+            f"The demo model is not in {place.models}.",
+            remedy="`make images` prepares it before it builds; or carry the folder in and name it: --models.",
+            reason="MODEL_MISSING",
+        )
+    with TemporaryDirectory(prefix="model-") as scratch:
+        shutil.copytree(source, Path(scratch) / MODEL_NAME)
+        normalise_modes(Path(scratch) / MODEL_NAME)
+        yield Path(scratch)
 
 
 def _buildah_build(place: Workplace, text: str, context: Path, tag: str, options: Sequence[str]) -> None:
@@ -149,6 +148,8 @@ def _buildah_build(place: Workplace, text: str, context: Path, tag: str, options
             f"--build-arg=SOURCE_DATE_EPOCH={place.catalogue.epoch_s}",
             # Without it all instructions make one layer, and that image has another digest.
             "--layers",
+            # A build that fails leaves no container with its mounts behind.
+            "--force-rm",
             *(() if place.uses_cache else ("--no-cache",)),
             f"--tag={tag}",
             f"--file={containerfile}",
@@ -165,10 +166,13 @@ def _export(place: Workplace, name: str) -> str:
     run("buildah", "push", "--quiet", place.reference(name), source)
     digest = make_canonical(layout)
     layout.with_suffix(".digest").write_text(f"{digest}\n", "ascii")
-    # What runs here is what was written. The path becomes a name, where `.cache` would not do.
-    image = run("buildah", "pull", "--quiet", f"oci:{name}:{place.catalogue.version}", folder=layout.parent).strip()
-    run("buildah", "tag", image, place.reference(name))
-    run("buildah", "rmi", f"localhost/{name}")
+    # What runs here is what was written. A pull names the image after its folder: a name that nobody else has.
+    with TemporaryDirectory(prefix="export-") as scratch:
+        own_name = f"undercroft-{secrets.token_hex(8)}"
+        (Path(scratch) / own_name).symlink_to(layout)
+        image = run("buildah", "pull", "--quiet", f"oci:{own_name}:{place.catalogue.version}", folder=Path(scratch))
+    run("buildah", "tag", image.strip(), place.reference(name))
+    run("buildah", "rmi", f"localhost/{own_name}")
     return digest
 
 
@@ -182,12 +186,25 @@ def revision() -> str:
 
 
 def run(*command: str, folder: Path = ROOT) -> str:
-    """Run a program and return what it wrote. Raises ``NotReady`` with its last lines where it fails."""
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
+    """Run a program and return what it wrote. Raises ``NotReady`` with what it said where it fails."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, umask=0o022)
     if done.returncode:
-        said = " / ".join(line.strip() for line in (done.stderr or done.stdout).splitlines()[-8:] if line.strip())
-        raise NotReady(f"{command[0]} {command[1]} failed: {said}", reason="BUILD_FAILED")
+        raise _failure(command, done.stderr or done.stdout)
     return done.stdout
+
+
+def _failure(command: Sequence[str], said: str) -> NotReady:
+    lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+    about_wheels = any("install.py" in line and line.startswith("Error: building at STEP") for line in lines)
+    # What a program of a step said is what failed; that the step failed is known.
+    told = [line for line in lines if not line.startswith("Error: building at STEP")] or lines
+    return NotReady(
+        f"{command[0]} {command[1]} failed:\n" + "\n".join(told[-40:]),
+        remedy="\n`make verify-wheels` names every wheel that is missing or is not the one of the locks."
+        if about_wheels
+        else "",
+        reason="BUILD_FAILED",
+    )
 
 
 def _rfc3339(time_s: int) -> str:

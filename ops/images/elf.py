@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-_MAGIC = b"\x7fELF\x02\x01"
+MAGIC = b"\x7fELF\x02\x01"
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
 
@@ -25,9 +25,9 @@ def read_dynamic(path: Path) -> Dynamic | None:
     A static program has an empty one. Raises ``ValueError`` for a damaged file.
     """
     with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
+        if file.read(len(MAGIC)) != MAGIC:
             return None
-        content = _MAGIC + file.read()
+        content = MAGIC + file.read()
     try:
         return _dynamic(content)
     except (struct.error, IndexError) as error:

@@ -13,7 +13,17 @@ FILE = Path(__file__).with_name("images.toml")
 POSTGRES = "postgres"
 MODEL = "demo-model"
 
+MODEL_NAME = "all-minilm-l6-v2"
+
 _TEMPLATE = Path(__file__).with_name("Containerfile.in")
+_POSTGRES = Path(__file__).with_name("postgres.Containerfile")
+# It has Python, since before image volumes a program of the image has to copy the model.
+_MODEL = f"""FROM @PREFIX@/runtime-base AS runtime
+FROM @PREFIX@/runtime-base
+COPY {MODEL_NAME} /models/{MODEL_NAME}
+COPY --from=runtime /usr/share/common-licenses/Apache-2.0 /models/{MODEL_NAME}/LICENSE.Apache-2.0
+USER 65532:0
+"""
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     # The user need not exist, nor have a home.
@@ -40,7 +50,14 @@ class Image:
     is_separate: bool = False
 
     def containerfile(self, prefix: str) -> str:
-        """Render the Containerfile of an image of a service."""
+        """Render the Containerfile of an image.
+
+        The context is this project; for the image of the demo model it is the folder that has the model's.
+        """
+        if self.name == MODEL:
+            return _MODEL.replace("@PREFIX@", prefix)
+        if self.name == POSTGRES:
+            return _POSTGRES.read_text("utf-8").replace("@PREFIX@", prefix)
         environment = dict(_ENVIRONMENT)
         if self.port:
             environment["UNDERCROFT_LISTEN"] = f"[::]:{self.port}"
@@ -67,17 +84,18 @@ class Catalogue:
     images: Mapping[str, Image]
     epoch_s: int
     vendor: str
-    licenses: str
     description: str
     version: str
 
     def labels(self, image: Image, revision: str, created: str) -> dict[str, str]:
-        """Return the annotations of the OCI image specification."""
+        """Return the annotations of the OCI image specification.
+
+        None about licences: an image carries hundreds of parts under many, and its bills of materials tell them.
+        """
         values = {
             "created": created,
             "title": image.title,
             "description": f"{image.about} {self.description}",
-            "licenses": self.licenses,
             "revision": revision,
             "vendor": self.vendor,
             "version": self.version,
@@ -108,6 +126,4 @@ def load_catalogue(path: Path = FILE) -> Catalogue:
     )
     images[MODEL] = Image(MODEL, "Undercroft demo model", "all-MiniLM-L6-v2, prepared, in /models.", "", max_mb=100)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return Catalogue(
-        images, table["epoch_s"], table["vendor"], table["licenses"], table["description"], project["version"]
-    )
+    return Catalogue(images, table["epoch_s"], table["vendor"], table["description"], project["version"])

@@ -12,10 +12,11 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 BUILD = Path("/build")
@@ -27,6 +28,7 @@ USER_ID = 65532
 
 def main() -> None:
     step, image = sys.argv[1:]
+    os.umask(0o022)
     table = tomllib.loads((BUILD / "images.toml").read_text("utf-8"))["image"][image]
     if interfaces := sorted(set(os.listdir("/sys/class/net")) - {"lo"}):
         sys.exit(f"this build sees a network ({', '.join(interfaces)}): run it with --network none")
@@ -36,6 +38,7 @@ def main() -> None:
         pip("install", "--require-hashes", f"--target={site}", *(f"-r{locks / name}.txt" for name in table["sets"]))
         shutil.rmtree(site / "bin", ignore_errors=True)
         trim(site, image)
+        normalise_modes(OUT)
         for folder in table.get("folders", ()):
             make_folder(OUT / folder.lstrip("/"))
     else:
@@ -49,10 +52,11 @@ def main() -> None:
         built = Path("/tmp/own")
         environment = {**os.environ, "PYTHONPATH": str(tools)}
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
-        subprocess.run(command, cwd=BUILD / "source", env=environment, check=True)
+        run(command, environment, BUILD / "source")
         pip("install", f"--target={site}", *map(str, built.glob("*.whl")))
         shutil.rmtree(site / "bin", ignore_errors=True)
         keep_packages(site, table["packages"], table.get("without", ()))
+        normalise_modes(OUT)
     for folder in site.glob("*.dist-info"):
         rewrite_record(site, folder)
     compile_all(site)
@@ -64,7 +68,20 @@ def pip(*arguments: str) -> None:
     options = ["--isolated", "--no-index", f"--find-links={WHEELS}", "--no-deps", "--only-binary=:all:", "--no-compile"]
     options += ["--no-cache-dir", "--disable-pip-version-check", "--root-user-action=ignore", "--quiet"]
     command = [sys.executable, "-m", "pip", arguments[0], *options, *arguments[1:]]
-    subprocess.run(command, env={**environment, "PIP_CONFIG_FILE": os.devnull}, check=True)
+    run(command, {**environment, "PIP_CONFIG_FILE": os.devnull})
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> None:
+    """Run a program; where it fails, what it has said is all that is said."""
+    if code := subprocess.run(command, env=environment, cwd=folder, check=False).returncode:
+        sys.exit(code)
+
+
+def normalise_modes(tree: Path) -> None:
+    """Let every user read, and nobody but the owner write: modes of a checkout tell of the umask of who made it."""
+    for path in (tree, *tree.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
 
 
 def make_folder(folder: Path) -> None:

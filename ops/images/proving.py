@@ -42,7 +42,7 @@ with contextlib.suppress(OSError):
 """
 # What a container may and may not, told by itself and judged outside.
 _LOOK = """
-import json, os, pathlib
+import importlib.util, json, os, pathlib
 def writes(folder):
     try:
         path = os.path.join(folder, ".proof")
@@ -59,7 +59,9 @@ programs = [str(one) for folder in ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/
             for one in pathlib.Path(folder).glob("*")]
 status = {name: value for name, _, value in (line.partition(":") for line in open("/proc/self/status"))}
 print(json.dumps({"user": os.getuid(), "group": os.getgid(), "writable": sorted(filter(writes, folders())),
-                  "programs": sorted(programs), "capabilities": int(status["CapEff"], 16)}))
+                  "programs": sorted(programs), "capabilities": int(status["CapEff"], 16),
+                  "uncompiled": [str(one) for one in pathlib.Path(os.__file__).parent.rglob("*.py")
+                                 if not os.path.exists(importlib.util.cache_from_source(one))]}))
 """
 _MAY_RUN = {"/usr/bin/python3", "/usr/bin/python3.11", "/usr/bin/tini-static"}
 _ALL_MAY_WRITE = ("/tmp", "/dev/shm", "/dev/mqueue", "/dev/pts")
@@ -266,6 +268,10 @@ def _judge(image: str, seen: dict[str, object]) -> None:
         or seen["user"] < 100_000
     ):
         raise DataLoss(f"{image} may do more than it should: programs {sorted(programs)}, writes to {writable}; {seen}")
+    if uncompiled := _list(seen["uncompiled"]):
+        raise DataLoss(
+            f"{image} compiles {len(uncompiled)} modules of Python's library anew at each start: {uncompiled[:3]}"
+        )
 
 
 def _compare_vectors(sink: Sink, models: Path, target: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ops.images.archives import sha256_of
 from ops.images.elf import read_dynamic
 from ops.images.packages import RootFs
 from services.core.errors import NotReady
@@ -18,6 +18,7 @@ from services.core.errors import NotReady
 USER_ID = 65532
 _STATUS = "var/lib/dpkg/status.d"
 _CERTIFICATES = "usr/share/ca-certificates/mozilla"
+_SHARED = ("lib/*-linux-gnu", "usr/lib/*-linux-gnu")
 _BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 _PASSWD = f"""root:x:0:0:root:/:/sbin/nologin
 undercroft:x:{USER_ID}:0:Undercroft:/tmp:/sbin/nologin
@@ -44,9 +45,7 @@ class Package:
             ["dpkg-deb", "--field", path], check=True, capture_output=True, text=True
         ).stdout.rstrip()
         fields = dict(line.split(": ", 1) for line in control.splitlines() if ": " in line and line[0] != " ")
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path, fields["Package"], fields["Version"], fields["Architecture"], control, digest)
+        return cls(path, fields["Package"], fields["Version"], fields["Architecture"], control, sha256_of(path))
 
 
 def choose(root: RootFs, available: Mapping[str, Package]) -> list[Package]:
@@ -77,6 +76,30 @@ def unpack(root: RootFs, packages: Iterable[Package], tree: Path) -> None:
     _drop(root, tree)
     for name in root.folders:
         (tree / name).mkdir(parents=True)
+
+
+def compile_library(tree: Path) -> None:
+    """Compile Python's standard library, where a tree has one, by the interpreter and the loader of the tree itself.
+
+    Nobody may write into an image, so each start would compile anew what is not compiled here. The bytes depend on the
+    sources alone. Raises ``NotReady`` where the interpreter does not run here.
+    """
+    library = next(tree.glob("usr/lib/python3.*/compileall.py"), None)
+    if library is None:
+        return
+    interpreter = tree / "usr/bin" / library.parent.name
+    loader = min(tree.glob("lib*/ld-linux-*.so.*"))
+    shared = ":".join(str(folder) for pattern in _SHARED for folder in sorted(tree.glob(pattern)))
+    options = ("-q", "-f", "-j1", "--invalidation-mode=unchecked-hash", "-s", str(tree), "-p", "/", str(library.parent))
+    command = [str(loader), "--library-path", shared, str(interpreter), "-B", "-s", "-S", "-m", "compileall", *options]
+    environment = {"PYTHONHOME": str(tree / "usr"), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise NotReady(
+            f"Python's standard library was not compiled: {(done.stdout + done.stderr).strip()[-600:]}",
+            remedy="Make the bases on a machine with the processor of the images.",
+            reason="BASE_FAILED",
+        )
 
 
 def _complete(tree: Path) -> None:
@@ -154,8 +177,7 @@ def pack(root: RootFs, tree: Path, archive: Path, epoch_s: int) -> str:
             else:
                 tar.addfile(tar_info)
     os.replace(partial, archive)
-    with archive.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(archive)
 
 
 def _mode(tar_info: tarfile.TarInfo) -> int:
