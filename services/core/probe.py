@@ -38,7 +38,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m services.core.probe", description="Ask a service for its health.")
     parser.add_argument("target", help="host:port")
     parser.add_argument("--service", default="", help="full name of a gRPC service [default: all of the process]")
-    parser.add_argument("--timeout", type=float, default=10.0, help="seconds until the answer is given up [default: 10]")
+    parser.add_argument(
+        "--timeout", type=float, default=10.0, help="seconds until the answer is given up [default: 10]"
+    )
     arguments = parser.parse_args()
     said = probe(arguments.target, arguments.service, arguments.timeout)
     if said != "SERVING":
