@@ -125,6 +125,7 @@ def test_a_carried_wheel_of_torch_is_recorded_only_for_what_it_is(house: SmallHo
     builds.record_torch(house.locks, house.platform, wheel)
     (pin,) = parse_lock(house.locks.path("torch", house.platform).read_text("utf-8"), "torch.txt")
     assert (pin.version, pin.hashes, pin.file) == ("2.0+cpu", {sha256_of(wheel)}, wheel.name)
+    assert house.locks.changed() == []
     for wrong in (_torch(tmp_path, "2.0"), _torch(tmp_path, "2.1+cpu"), make_wheel(tmp_path, "stranger")):
         with pytest.raises(InvalidArgument, match=r"is not torch 2\.0\+cpu"):
             builds.record_torch(house.locks, house.platform, wrong)
