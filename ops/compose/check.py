@@ -28,6 +28,7 @@ OURS = (
     ("secret", "ls", "--format", "{{.Name}}"),
     ("network", "ls", "--format", "{{.Name}}"),
 )
+NAMES = ("undercroft", *(f"undercroft-{name}" for name in ("postgres", "sidecars", "ingest", "search")))
 QUESTION, ANSWER = "flux capacitor", "flux.py"
 
 
@@ -61,7 +62,7 @@ def podman(*arguments: str) -> str:
 def there() -> list[str]:
     """Name what podman has of an appliance."""
     found = (f"{command[0]} {name}" for command in OURS for name in podman(*command).split())
-    return [one for one in found if one.split()[1].startswith("undercroft")]
+    return [one for one in found if one.split()[1] in NAMES]
 
 
 class Check:
