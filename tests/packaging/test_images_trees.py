@@ -148,7 +148,10 @@ def test_a_record_of_packages_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def python_tree(folder: Path, interpreter: Path) -> Path:
     """Lay out the system's own Python as a root file system: no more of its library than compiling needs."""
-    code = "import argparse, compileall, locale, runpy, sys; print(*(m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)))"
+    code = (
+        "import argparse, compileall, locale, runpy, sys\n"
+        "print(*(one.__file__ for one in sys.modules.values() if getattr(one, '__file__', None)))"
+    )
     named = subprocess.run([interpreter, "-I", "-S", "-c", code], check=True, capture_output=True, text=True).stdout
     listed = subprocess.run(["ldd", interpreter], check=True, capture_output=True, text=True).stdout
     libraries = [Path(word) for word in listed.split() if word.startswith("/")]
