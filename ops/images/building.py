@@ -59,12 +59,19 @@ def build(place: Workplace, names: Sequence[str]) -> dict[str, str]:
 def build_twice(place: Workplace, names: Sequence[str]) -> dict[str, str]:
     """Build images twice without any cache; returns their digests.
 
-    Raises ``DataLoss`` where the two differ, with the layers that do.
+    Raises ``DataLoss`` where the two differ, with the layers that do, and ``NotReady`` where the checkout changed.
     """
     fresh = dataclasses.replace(place, uses_cache=False)
+    commit = revision()
     first = build(fresh, names)
     layers = {name: _layers(place, name) for name in names}
     second = build(fresh, names)
+    if revision() != commit:
+        raise NotReady(
+            "The checkout changed while it was built twice, and every image's label names the commit.",
+            remedy="Do it again, and commit nothing meanwhile; or do it in a clone.",
+            reason="CHECKOUT_CHANGED",
+        )
     for name in names:
         if first[name] != second[name]:
             differing = [old for old, new in zip(layers[name], _layers(place, name), strict=False) if old != new]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ops.images.elf import read_dynamic
 from ops.images.packages import BUILDER, RootFs, load_packages, read_lock, write_lock
-from ops.images.trees import Package, check_links, choose, pack, unpack
+from ops.images.trees import Package, check_links, choose, compile_library, pack, unpack
 from services.core.errors import NotReady
 
 PYTHON = Path(sys.executable).resolve()
@@ -144,3 +144,42 @@ def test_a_record_of_packages_is_read_as_it_was_written(tmp_path: Path) -> None:
     packages = {"runtime/libc6 2.36-9 amd64": "a" * 64, "git/git 1:2.39 amd64": "b" * 64}
     write_lock(packages, tmp_path / "lock")
     assert read_lock(tmp_path / "lock") == packages
+
+
+def python_tree(folder: Path, interpreter: Path) -> Path:
+    """Lay out the system's own Python as a root file system: no more of its library than compiling needs."""
+    code = (
+        "import argparse, compileall, locale, runpy, sys\n"
+        "print(*(one.__file__ for one in sys.modules.values() if getattr(one, '__file__', None)))"
+    )
+    named = subprocess.run([interpreter, "-I", "-S", "-c", code], check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(["ldd", interpreter], check=True, capture_output=True, text=True).stdout
+    libraries = [Path(word) for word in listed.split() if word.startswith("/")]
+    for path in (interpreter, *map(Path, named.split()), *Path("/usr/lib/python3.11/encodings").glob("*.py")):
+        copied = folder / path.relative_to("/")
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copied)
+    for path in libraries:
+        place = folder / ("lib64" if path.name.startswith("ld-linux") else "usr/lib/x-linux-gnu") / path.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    return folder
+
+
+def test_python_s_library_is_compiled_to_bytes_that_depend_on_the_sources_alone(tmp_path: Path) -> None:
+    interpreter = Path("/usr/bin/python3.11")
+    if not interpreter.is_file() or not Path("/usr/lib/python3.11/compileall.py").is_file():
+        pytest.skip("the system has no Python 3.11 of its own")
+    compiled = []
+    for name in ("1", "second"):
+        root = python_tree(tmp_path / name, interpreter)
+        compile_library(root)
+        library = root / "usr/lib/python3.11"
+        sources = {path.relative_to(library) for path in library.rglob("*.py")}
+        made = {path.relative_to(library): path.read_bytes() for path in library.rglob("*.pyc")}
+        assert {path.parent.parent / f"{path.name.split('.')[0]}.py" for path in made} == sources
+        assert not any(str(tmp_path).encode() in content for content in made.values())
+        # Flags of PEP 552: a hash that is not checked, so that no time and no look at the source counts.
+        assert {content[4:8] for content in made.values()} == {b"\1\0\0\0"}
+        compiled.append(made)
+    assert compiled[0] == compiled[1]
