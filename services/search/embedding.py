@@ -71,7 +71,8 @@ class EmbedClient:
 def _silent() -> Unavailable:
     return Unavailable(
         f"The embed service did not answer within {_EMBED_TIMEOUT_S:.0f} s.",
-        remedy="See whether it loads the model, is overloaded, or hangs and must be restarted; the lexical preset needs none.",
+        remedy="See whether it loads the model, is overloaded, or hangs and must be restarted; the lexical preset needs"
+        " none.",
         reason="EMBED_UNAVAILABLE",
     )
 
