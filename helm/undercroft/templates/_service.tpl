@@ -114,7 +114,7 @@ spec:
               containerPort: {{ $is.metricsPort }}
               protocol: TCP
           {{- $probe := include "undercroft.probe" (dict "root" $root "port" $is.port) }}
-          {{- /* A command costs half a second of a processor each time: it is asked less often, and gets longer. */}}
+          {{- /* A command costs a fifth of a second of a processor each time: it is asked less often, and gets longer. */}}
           {{- $cheap := eq (include "undercroft.probeMode" $root) "grpc" }}
           startupProbe:
             {{- $probe | nindent 12 }}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.ingest.chunks import Extraction
 from services.ingest.extraction.pool import ExtractionPool, PoolSettings
 from services.ingest.extraction.worker import Extracted, Job, WorkerSettings
-from services.ingest.skips import Skipped, SkipReason
+from services.ingest.skips import SkipReason
 from tests.support.extraction import assert_whole, extracted
 
 CODE = Path(__file__).parent / "code"
@@ -153,8 +153,11 @@ def test_in_a_worker_the_outcome_is_the_same_and_what_is_too_much_costs_itself_a
         jobs = [Job(path, text.encode()) for path, text in SNIPPETS.items()]
         outcomes = list(pool.extract([*jobs, hungry, *jobs]))
     spent = outcomes.pop(len(jobs))
-    assert isinstance(spent, Skipped)
-    assert spent.reason in (SkipReason.EXTRACTION_TIMEOUT, SkipReason.EXTRACTION_MEMORY)
+    # A fast machine cuts it as plain text in the time that its structure takes too long for.
+    if isinstance(spent, Extracted):
+        assert [note.code for note in spent.extraction.notes] == ["extractor_failed"]
+    else:
+        assert spent.reason in (SkipReason.EXTRACTION_TIMEOUT, SkipReason.EXTRACTION_MEMORY)
     for outcome, (path, text) in zip(outcomes, [*SNIPPETS.items()] * 2, strict=True):
         assert isinstance(outcome, Extracted)
         assert outcome.extraction == extracted(text, path=path)
