@@ -35,6 +35,7 @@ QUESTIONS = (
 PORTS = {"embed": 50052, "ingest": 50051, "search": 50053, "decisions": 50054}
 _PAUSE_S = 0.05
 _DEADLINE_S = 10.0
+_NAMES_S = 30.0
 
 
 def archive() -> bytes:
@@ -83,6 +84,20 @@ def ask(client: Client, turn: int) -> tuple[str, str, str]:
     return f"search {question}", _digest([*(hit.chunk_key for hit in answer.hits), degraded]), degraded
 
 
+def await_names(client: Client) -> None:
+    """Wait until search and decisions can be asked: Helm waits for pods, and their names come a moment later."""
+    until = time.monotonic() + _NAMES_S
+    for turn in (0, 3):
+        while True:
+            try:
+                ask(client, turn)
+                break
+            except grpc.RpcError as error:
+                if time.monotonic() > until:
+                    raise SystemExit(f"the services can't be asked: {explain(error).message}") from error
+                time.sleep(_PAUSE_S)
+
+
 def _digest(parts: list[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else "nothing"
 
@@ -109,6 +124,7 @@ def main() -> None:
     ):
         if arguments.index:
             index(client)
+        await_names(client)
         while not stopping:
             start = time.time()
             code, kind, answer, degraded = "OK", "", "", ""
