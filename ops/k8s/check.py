@@ -82,63 +82,34 @@ def leave_and_return(cluster: Cluster) -> None:
 
 
 def bring_a_database(cluster: Cluster) -> None:
-    """A release whose database is there before it: its migration is a hook that runs before everything."""
-    with cluster.step("a second release with a database that is there before it"):
-        external(cluster)
-
-
-def external(cluster: Cluster) -> None:
-    """Install beside the first release, in its Postgres: the migration is a hook that runs before everything."""
+    """A second release, in the first one's Postgres: its database is there before it, so its migration is a hook."""
     postgres = f"{RELEASE}-undercroft-postgres"
-    statements = (
-        "CREATE ROLE other LOGIN PASSWORD 'p@ss/word'; GRANT undercroft TO other; CREATE DATABASE other OWNER other;"
-    )
-    for statement in statements.split(";")[:-1]:
+
+    def sql(database: str, statement: str) -> None:
+        command = ("psql", "-h", "/tmp", "-U", "undercroft", "-d", database, "-c", statement)
+        cluster.kubectl("exec", f"statefulset/{postgres}", "--", *command)
+
+    with cluster.step("a second release with a database that is there before it, and models of an image"):
+        sql("undercroft", "CREATE ROLE other LOGIN PASSWORD 'p@ss/word'")
+        sql("undercroft", "GRANT undercroft TO other")
+        sql("undercroft", "CREATE DATABASE other OWNER other")
+        for extension in ("vector", "pg_trgm"):
+            sql("other", f"CREATE EXTENSION IF NOT EXISTS {extension}")
         cluster.kubectl(
-            "exec",
-            f"statefulset/{postgres}",
-            "--",
-            "psql",
-            "-h",
-            "/tmp",
-            "-U",
-            "undercroft",
-            "-d",
-            "undercroft",
-            "-c",
-            statement,
+            "create", "secret", "generic", "other", "--from-literal=username=other", "--from-literal=password=p@ss/word"
         )
-    for extension in ("vector", "pg_trgm"):
-        cluster.kubectl(
-            "exec",
-            f"statefulset/{postgres}",
-            "--",
-            "psql",
-            "-h",
-            "/tmp",
-            "-U",
-            "undercroft",
-            "-d",
-            "other",
-            "-c",
-            f"CREATE EXTENSION IF NOT EXISTS {extension}",
-        )
-    cluster.kubectl(
-        "create", "secret", "generic", "other", "--from-literal=username=other", "--from-literal=password=p@ss/word"
-    )
-    values = {
-        "postgres.enabled": "false",
-        "database.existingSecret": "other",
-        "database.host": postgres,
-        "database.name": "other",
-        "networkPolicy.database[0].podSelector.matchLabels.app": "postgres",
-        "models.source": "image",
-    }
-    cluster.helm_run(
-        *cluster.release("install", *(f"--set={key}={value}" for key, value in values.items()), name="other")
-    )
-    cluster.test("other")
-    cluster.helm_run("uninstall", "other", "--wait")
+        values = {
+            "postgres.enabled": "false",
+            "database.existingSecret": "other",
+            "database.host": postgres,
+            "database.name": "other",
+            "networkPolicy.database[0].podSelector.matchLabels.app": "postgres",
+            "models.source": "image",
+        }
+        given = (f"--set={key}={value}" for key, value in values.items())
+        cluster.helm_run(*cluster.release("install", *given, name="other"))
+        cluster.test("other")
+        cluster.helm_run("uninstall", "other", "--wait")
 
 
 def run(cluster: Cluster) -> None:
