@@ -53,13 +53,14 @@ def make_bases(roots: dict[str, RootFs], folder: Path, *, mirror: str, epoch_s: 
             used |= _entries(roots[BUILDER], _make_builder(roots[BUILDER], archive, Path(scratch), mirror, epoch_s))
         digests[BUILDER] = sha256_of(archive)
         _report(archive, digests[BUILDER])
-    record_archives(folder, digests)
     recorded = read_lock()
     others = {name: digest for name, digest in recorded.items() if name.partition("/")[0] not in roots}
     if record:
         write_lock(others | used)
     else:
         _compare(others | used, recorded)
+    # Last: what is made of a package that was refused must not be taken for whole.
+    record_archives(folder, digests)
 
 
 def _fetch(suite: str, packages: Iterable[str], scratch: Path, mirror: str) -> Path:

@@ -18,17 +18,10 @@ from ops.images.elf import read_dynamic
 from ops.images.packages import BUILDER, RootFs, load_packages, read_lock, write_lock
 from ops.images.trees import Package, check_links, choose, compile_library, pack, unpack
 from services.core.errors import NotReady
+from tests.support.files import write
 
 PYTHON = Path(sys.executable).resolve()
 EPOCH_S = 1_700_000_000
-
-
-def tree(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
 
 
 @pytest.fixture
@@ -36,7 +29,7 @@ def package(tmp_path: Path) -> Package:
     """A real Debian package with a program, a library's folder, a manual page, a licence and a man page."""
     if shutil.which("dpkg-deb") is None:
         pytest.skip("no dpkg-deb here")
-    root = tree(
+    root = write(
         tmp_path / "package",
         {
             "DEBIAN/control": "Package: tool\nVersion: 1.2-3\nArchitecture: all\nMaintainer: Nobody <n@example.org>\n"
@@ -83,7 +76,7 @@ def test_a_library_that_is_missing_is_named_with_who_asks_for_it(tmp_path: Path)
         check_links([tmp_path])
     assert told.value.reason == "LIBRARY_MISSING"
     assert "libc.so.6 for usr/bin/python3" in told.value.message
-    base = tree(tmp_path / "base", {f"lib/{name}": "" for name in needed.needed})
+    base = write(tmp_path / "base", {f"lib/{name}": "" for name in needed.needed})
     check_links([tmp_path, base])
 
 
@@ -110,7 +103,7 @@ def test_what_is_no_program_asks_for_nothing(tmp_path: Path) -> None:
 def test_the_same_files_give_the_same_archive_whoever_made_them(tmp_path: Path) -> None:
     root = RootFs("r", "s", (), folders=("data",))
     files = {"usr/lib/b": "b", "usr/lib/a": "a", "etc/c": "c", "tmp/x": "", "data/y": ""}
-    first, second = tree(tmp_path / "1", files), tree(tmp_path / "2", dict(reversed(files.items())))
+    first, second = write(tmp_path / "1", files), write(tmp_path / "2", dict(reversed(files.items())))
     (first / "usr/lib/l").symlink_to("a")
     (second / "usr/lib/l").symlink_to("a")
     for path in second.rglob("*"):
