@@ -135,7 +135,8 @@ def schema() -> tantivy.Schema:
 def open_tantivy(directory: Path) -> tantivy.Index:
     """Open tantivy's part of an index."""
     index = tantivy.Index.open(str(directory))
-    # Its default follows the directory from a thread, which leaves lock files in folders that others remove.
+    # Its default follows the directory from a thread, which leaves lock files in folders that others remove. It has
+    # begun when the index is open; what it does in that moment can't be prevented.
     index.config_reader(reload_policy="manual")
     return index
 

@@ -90,8 +90,13 @@ def published_copy(directory: Path, names: Sequence[str], to: Path) -> Path:
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Make a folder in memory where there is one: tantivy syncs every file, and disks make these tests wait."""
-    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    """Make a folder in memory where there is one: tantivy syncs every file, and disks make these tests wait.
+
+    What can't be removed stays, as with the product's own folders: an index that was opened a moment ago may be looked
+    at by tantivy's thread once more, which makes a lock file.
+    """
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True)
 
 
 @pytest.fixture
