@@ -26,8 +26,8 @@ from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from services.core.errors import NotReady
-from services.core.grpc import tell_as_invalid, tell_as_unavailable
+from services.core.errors import InvalidArgument, NotReady, Unavailable
+from services.core.grpc import tell_as
 
 Connection = psycopg.AsyncConnection[DictRow]
 T = TypeVar("T")
@@ -40,10 +40,29 @@ REFUSALS = (
     psycopg.errors.StatementTooComplex,
 )
 
-tell_as_invalid(psycopg.DataError, "A value can't be stored or looked up as it is.")
-tell_as_unavailable(psycopg.errors.QueryCanceled, "The database did not answer in time.")
-tell_as_unavailable(PoolTimeout, "The database did not answer in time.")
-tell_as_unavailable(psycopg.OperationalError, "The database does not answer.")
+DISK_FULL = NotReady(
+    "The disk of the database is full.",
+    remedy="What was under way is undone, all else is kept. Free space there or enlarge the volume, then try again.",
+    reason="DATABASE_DISK_FULL",
+)
+
+
+def _unavailable(message: str) -> Unavailable:
+    remedy = "Try again. If it stays so, the log of the database tells why; a full disk is the usual reason."
+    return Unavailable(message, remedy=remedy, reason="DATABASE_UNAVAILABLE")
+
+
+tell_as(
+    psycopg.DataError,
+    InvalidArgument(
+        "A value can't be stored or looked up as it is.",
+        remedy="Leave out NUL characters, odd globs and numbers out of range.",
+    ),
+)
+tell_as(psycopg.errors.DiskFull, DISK_FULL)
+tell_as(psycopg.errors.QueryCanceled, _unavailable("The database did not answer in time."))
+tell_as(PoolTimeout, _unavailable("The database did not answer in time."))
+tell_as(psycopg.OperationalError, _unavailable("The database does not answer."))
 
 _RETRIES = 5
 _CHECK_INTERVAL_S = 1.0

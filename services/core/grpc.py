@@ -61,15 +61,9 @@ _MOST_CHARS = 600
 Register = Callable[[grpc.aio.Server], list[str]]
 
 
-def tell_as_unavailable(kind: type[Exception], answer: str) -> None:
-    """Have callers told UNAVAILABLE with ``answer`` when an error of ``kind`` ends a call; more special kinds first."""
-    _FOREIGN.append((kind, Unavailable(answer, remedy="Try again.", reason="DATABASE_UNAVAILABLE")))
-
-
-def tell_as_invalid(kind: type[Exception], answer: str) -> None:
-    """Have callers told INVALID_ARGUMENT with ``answer`` when an error of ``kind`` ends a call."""
-    remedy = "Leave out NUL characters, odd globs and numbers out of range."
-    _FOREIGN.append((kind, InvalidArgument(answer, remedy=remedy)))
+def tell_as(kind: type[Exception], answer: UndercroftError) -> None:
+    """Have callers told ``answer`` when an error of a library, of ``kind``, ends a call; more special kinds first."""
+    _FOREIGN.append((kind, answer))
 
 
 def status_code(error: UndercroftError) -> grpc.StatusCode:

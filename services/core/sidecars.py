@@ -20,6 +20,8 @@ from services.core.errors import DataLoss, NotReady
 
 _BLOCK_BYTES = 1 << 20
 _TEMPORARY = ".tmp-"
+# What only a writer is told: the local disk is at fault, and the file on the volume may be whole.
+_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,11 @@ class Volume:
             return False
 
     def fetch(self, file: SidecarFile, destination: Path) -> None:
-        """Copy a file to local disk and check it; DataLoss when it is missing or not what Postgres says it is."""
+        """Copy a file to local disk and check it.
+
+        DataLoss when it is missing or not what Postgres says it is, NotReady when this process may not read it, OSError
+        when the local disk takes no copy.
+        """
         source = self.path(file.sha256)
         temporary = destination.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
         try:
@@ -117,7 +123,15 @@ class Volume:
             temporary.rename(destination)
         except FileNotFoundError as error:
             raise _damaged(Damage(file, "is missing")) from error
+        except PermissionError as error:
+            raise NotReady(
+                "The volume of sidecars may not be read.",
+                remedy="Give its files to the user or the group of the services; it is tried again then.",
+                reason="SIDECARS_UNREADABLE",
+            ) from error
         except OSError as error:
+            if error.errno in _OF_WRITING:
+                raise
             raise _damaged(Damage(file, f"can't be copied: {os.strerror(error.errno or errno.EIO)}")) from error
         finally:
             temporary.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import structlog
 from psycopg.rows import dict_row
 
 from services.core.db import Connection, Database
-from services.core.errors import NotFound, NotReady, Overloaded, Unavailable
+from services.core.errors import NotFound, Overloaded, Unavailable
 from services.ingest.cache import Header, VectorBlock, Writer, incompatible, read_blocks, verify
 from services.ingest.cache.format import block_rows
 from services.ingest.fingerprint import EMBEDDING_FORMAT
@@ -108,8 +108,8 @@ class EmbeddingCache:
     async def take_in(self, parts: AsyncIterator[bytes]) -> Imported:
         """Import an exported file: all of it or nothing.
 
-        InvalidArgument with the reason CACHE_DAMAGED or CACHE_INCOMPATIBLE when it can't be taken in, NotReady when
-        the disk is full; then nothing has changed.
+        InvalidArgument with the reason CACHE_DAMAGED or CACHE_INCOMPATIBLE when it can't be taken in; then, as when the
+        disk of the database is full, nothing has changed.
         """
         async with spooled(parts, self._local, "export") as file:
             header = await asyncio.to_thread(verify, file, _FORMAT)
@@ -117,14 +117,7 @@ class EmbeddingCache:
             async def work(connection: Connection) -> int:
                 return await _take_in(connection, file, header)
 
-            try:
-                added = await self._database.retry(work)
-            except psycopg.errors.DiskFull as error:
-                raise NotReady(
-                    "The disk of the database is full.",
-                    remedy="Nothing has changed. Free space there, then import again.",
-                    reason="DATABASE_DISK_FULL",
-                ) from error
+            added = await self._database.retry(work)
         log.info("cache imported", added=added, known=header.vectors - added)
         return Imported(added, header.vectors - added)
 

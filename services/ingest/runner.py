@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import structlog
 
+from services.core.db import DISK_FULL
 from services.core.errors import Conflict, NotReady, Unavailable, UndercroftError
 from services.core.notifications import Notifications
 from services.ingest.reports import RunReport, failure
@@ -98,8 +99,8 @@ class Runner:
         log.info("run begins", attempt=claim.operation.attempts)
         if claim.operation.attempts > _MOST_ATTEMPTS:
             given_up = Unavailable(
-                f"The run was taken up {_MOST_ATTEMPTS} times, and each time the service ended while it was at work.",
-                remedy="The log of the ingest service tells why; mend that, then index again.",
+                f"The run was taken up {_MOST_ATTEMPTS} times; each time the service or the database ended meanwhile.",
+                remedy="The logs of ingest and of the database tell why; mend that, then index again.",
                 reason="RUN_GIVEN_UP",
             )
             await self._end(claim, "failed", RunReport.from_json(claim.operation.report), failure(given_up))
@@ -117,15 +118,20 @@ class Runner:
                 return
             log.warning("run failed", reason=raised.message)
             state, error = "failed", failure(raised)
+        except psycopg.errors.DiskFull:
+            log.exception("run failed")
+            state, error = "failed", failure(DISK_FULL)
         except psycopg.OperationalError:
             # The database is away or was restarted: the run is neither done nor failed, and is taken up again.
             if claim.operation.attempts < _MOST_ATTEMPTS:
                 raise
-            state, error = "failed", failure(Unavailable("The database was away too often.", remedy="Index again."))
+            away = Unavailable("The database was away too often.", remedy="Its log tells why; then index again.")
+            state, error = "failed", failure(away)
         except OSError as raised:
             log.exception("run failed")
             disk = NotReady(
-                f"The local disk fails: {raised.strerror}.", remedy="Free space on it or mend it, then index again."
+                f"The local disk fails: {raised.strerror}.",
+                remedy="Free space where UNDERCROFT_LOCAL_DIR is, or mend that disk; then index again.",
             )
             state, error = "failed", failure(disk)
         except Exception as raised:

@@ -52,7 +52,8 @@ class Problem:
 def _broken(error: UndercroftError | OSError) -> Problem:
     if isinstance(error, UndercroftError):
         return Problem("broken", error.message, error.remedy)
-    return Problem("broken", f"Local disk: {error.strerror}.", "Free space on it or mend it; it is tried again.")
+    remedy = "Free space where search's UNDERCROFT_LOCAL_DIR is, or mend that disk; it is tried again then."
+    return Problem("broken", f"The local disk of search fails: {error.strerror}.", remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from undercroft.client import explain
 from undercroft.ingest.v1 import index_service_pb2, project_service_pb2
 
 from tests.support.appliance import Appliance
@@ -114,6 +115,51 @@ def test_a_killed_extraction_goes_on_where_it_was(appliance: Appliance, tmp_path
     assert left == (0, 0, 0), "what was extracted and is not published leaves nothing behind"
     # What was resumed is what a run in one go would have published.
     assert not appliance.index("resumed", force=True).published
+
+
+@contextmanager
+def full_disk(appliance: Appliance, table: str) -> Iterator[None]:
+    """Have Postgres refuse new rows of a table, with the error that a full disk gives."""
+    with appliance.connect_database() as database:
+        database.execute(
+            f"""
+            CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
+                AS $$BEGIN RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END$$;
+            CREATE TRIGGER full_disk BEFORE INSERT ON {table} EXECUTE FUNCTION refuse();
+            """
+        )
+    try:
+        yield
+    finally:
+        with appliance.connect_database() as database:
+            database.execute("DROP FUNCTION refuse CASCADE")
+
+
+@pytest.mark.parametrize("table", ["staged_files", "vectors", "chunks"])
+def test_a_run_that_finds_the_disk_of_the_database_full_says_so_and_the_next_one_goes_on(
+    appliance: Appliance, tmp_path: Path, table: str
+) -> None:
+    name = f"full-{table.replace('_', '-')}"
+    write_files(tmp_path / "code", 3, f"before_{table}")
+    appliance.create_project(name, [tmp_path / "code"])
+    appliance.index(name)
+    kept = appliance.export(name)
+    write_files(tmp_path / "code", 3, f"after_{table}")
+    with full_disk(appliance, table):
+        with pytest.raises(AssertionError, match="The disk of the database is full. .* Free space there"):
+            appliance.index(name)
+        assert appliance.export(name) == kept
+    report = appliance.index(name)
+    assert (report.published, report.attempts) == (True, 1)
+    assert len(appliance.export(name)) == 2 * len(kept)
+
+
+def test_a_call_that_finds_the_disk_of_the_database_full_says_so_at_once(appliance: Appliance) -> None:
+    with full_disk(appliance, "projects"), pytest.raises(grpc.RpcError) as refused:
+        appliance.create_project("no-place", [])
+    said = explain(refused.value)
+    assert (said.code, said.reason) == ("FAILED_PRECONDITION", "DATABASE_DISK_FULL")
+    assert "Free space there" in said.remedy
 
 
 def test_a_source_that_is_removed_during_its_run_leaves_with_the_next(appliance: Appliance, tmp_path: Path) -> None:

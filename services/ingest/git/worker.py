@@ -166,7 +166,7 @@ def answer(job: Job) -> Answer:
         except OSError as error:
             raise NotReady(
                 f"The local disk fails: {error.strerror}.",
-                remedy="Free space on it or mend it, then index again; what is indexed stays.",
+                remedy="Free space where UNDERCROFT_LOCAL_DIR is, or mend that disk; then index again.",
                 reason="LOCAL_DISK_UNWRITABLE",
             ) from error
     except Exception as error:

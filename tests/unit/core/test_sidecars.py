@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import resource
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,20 @@ def test_a_file_is_named_by_its_content_and_fetched_whole(
     volume.fetch(published, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
     assert volume.check(published) is None
+
+
+def test_a_local_disk_that_takes_no_copy_is_not_the_fault_of_the_file(
+    volume: Volume, published: SidecarFile, tmp_path: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(CONTENT) // 2, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            volume.fetch(published, tmp_path / "copy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not any(path.is_file() for path in tmp_path.glob("*") if path.name != "made")
+    volume.fetch(published, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "extend", "delete", "swap"])
