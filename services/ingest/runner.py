@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 
 _REPORT_INTERVAL_S = 0.2
 _RETRY_S = 2.0
+_MOST_PAUSE_S = 60.0
 # A run that was taken up this often is not stopped by chance.
 _MOST_ATTEMPTS = 20
 
@@ -68,15 +69,19 @@ class Runner:
 
     async def _work(self) -> None:
         claims = operations.Claims(self._url, self._holder)
+        pause_s = _RETRY_S
         try:
             while True:
                 seen = self._notifications.count
                 try:
                     if not await self._work_once(claims):
                         await self._notifications.wait(seen, self._poll_s)
+                    pause_s = _RETRY_S
                 except psycopg.Error as error:
                     log.warning("the database is away", error=str(error))
-                    await asyncio.sleep(_RETRY_S)
+                    await asyncio.sleep(pause_s)
+                    # One that fails each time it is asked for much must not use up a run's attempts within a minute.
+                    pause_s = min(2 * pause_s, _MOST_PAUSE_S)
                 except Exception:
                     # A worker that ends indexes nothing more while the service says that it serves.
                     log.exception("worker failed")

@@ -57,6 +57,7 @@ case "$1 ${2:-}" in
     "container inspect")
         exists pod || exit 125
         case "$*" in *ExitCode*) echo 0 ;; *migrate) echo exited ;; *) echo running ;; esac ;;
+    "exec undercroft-postgres") ! exists postgres-hangs ;;
     "exec "*) ;;
     *) echo "nobody expected: $*" >&2; exit 1 ;;
 esac
@@ -207,6 +208,14 @@ def test_a_port_of_another_program_is_named_and_our_own_is_not(host: Host, liste
     (host.podman / "pod").unlink()
     code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
     assert (code, "is taken" in said) == (1, True), said
+
+
+def test_status_sees_that_the_database_does_not_answer(host: Host, listeners: str) -> None:
+    assert host.run("status")[0] == 0
+    (host.podman / "postgres-hangs").touch()
+    code, said = host.run("status")
+    assert code == 1
+    assert "postgres runs and does not answer: 'undercroft logs postgres' tells why" in said
 
 
 def test_status_sees_that_the_ports_are_not_published(host: Host) -> None:
