@@ -27,7 +27,12 @@ EXIT_STOPPED = 3  # as the Linux Standard Base has it for init scripts
 
 # What the health protocol says, in words.
 _SERVES = "SERVING"
-_ANSWERS = {_SERVES: "serving", "NOT_SERVING": "there, but not serving yet: it loads models, or stops"}
+_NO_DATABASE = "DATABASE_NOT_SERVING"
+_ANSWERS = {
+    _SERVES: "serving",
+    "NOT_SERVING": "there, but not serving yet: it loads models, or stops",
+    _NO_DATABASE: "there, but the database does not answer it: the log of the database tells why",
+}
 
 _COLOURS = {Health.SERVING: "green", Health.STARTING: "yellow", Health.RESTARTING: "yellow"}
 
@@ -66,11 +71,8 @@ def status(
 
 def _show_named(targets: Mapping[str, str], *, as_json: bool) -> None:
     """Ask services that are not of this machine's appliance for their health, all at once; ends with 1 if one fails."""
-    # Imported here, as no other command needs it.
-    from services.core.probe import probe
-
     with ThreadPoolExecutor(len(targets)) as pool:
-        answers = dict(zip(targets, pool.map(probe, targets.values()), strict=True))
+        answers = dict(zip(targets, pool.map(_health, targets.values()), strict=True))
     is_healthy = all(answer == _SERVES for answer in answers.values())
     if as_json:
         services = [{"name": name, "health": answers[name], "target": targets[name]} for name in targets]
@@ -89,6 +91,15 @@ def _show_named(targets: Mapping[str, str], *, as_json: bool) -> None:
         out.print(table)
     if not is_healthy:
         raise typer.Exit(EXIT_UNHEALTHY)
+
+
+def _health(target: str) -> str:
+    """Return what a service says of itself, or that its database does not answer."""
+    # Imported here, as no other command needs it.
+    from services.core.probe import probe
+
+    said = probe(target)
+    return _NO_DATABASE if said == _SERVES and probe(target, "database") == "NOT_SERVING" else said
 
 
 def as_fields(found: ApplianceStatus) -> dict[str, object]:

@@ -47,9 +47,9 @@ DISK_FULL = NotReady(
 )
 
 
-def _unavailable(message: str) -> Unavailable:
+def _unavailable(message: str, *, waited: bool = False) -> Unavailable:
     remedy = "Try again. If it stays so, the log of the database tells why; a full disk is the usual reason."
-    return Unavailable(message, remedy=remedy, reason="DATABASE_UNAVAILABLE")
+    return Unavailable(message, remedy=remedy, reason="DATABASE_UNAVAILABLE", waited=waited)
 
 
 tell_as(
@@ -60,12 +60,21 @@ tell_as(
     ),
 )
 tell_as(psycopg.errors.DiskFull, DISK_FULL)
-tell_as(psycopg.errors.QueryCanceled, _unavailable("The database did not answer in time."))
-tell_as(PoolTimeout, _unavailable("The database did not answer in time."))
+tell_as(
+    psycopg.errors.ReadOnlySqlTransaction,
+    Unavailable(
+        "The database takes no changes at present: it is a standby, or was set to read only.",
+        remedy="Try again after its failover, or have UNDERCROFT_DATABASE_URL name the primary.",
+        reason="DATABASE_READ_ONLY",
+    ),
+)
+tell_as(psycopg.errors.QueryCanceled, _unavailable("The database did not answer in time.", waited=True))
+tell_as(PoolTimeout, _unavailable("The database did not answer in time.", waited=True))
 tell_as(psycopg.OperationalError, _unavailable("The database does not answer."))
 
 _RETRIES = 5
 _CHECK_INTERVAL_S = 1.0
+_PING_S = 5.0
 # Any constant: one lock for all migrators of a database.
 _MIGRATION_LOCK = 0x0C0FFEE0
 
@@ -102,6 +111,11 @@ class Database:
 
     async def close(self) -> None:
         await self._pool.close()
+
+    async def ping(self) -> None:
+        """Have the database answer; raises when it does not within 5 s."""
+        async with asyncio.timeout(_PING_S), self._pool.connection() as connection:
+            await connection.execute("SELECT 1")
 
     @contextlib.asynccontextmanager
     async def transaction(self, timeout_s: float | None = None) -> AsyncIterator[Connection]:

@@ -91,9 +91,24 @@ class Overloaded(UndercroftError):
 
 
 class Unavailable(UndercroftError):
-    """A service that this call needs does not answer."""
+    """A service that this call needs does not answer.
+
+    ``waited`` says that this was waited for already: a client is not to ask again by itself.
+    """
 
     reason = "UNAVAILABLE"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        waited: bool = False,
+        remedy: str = "",
+        reason: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy, reason=reason, metadata=metadata)
+        self.waited = waited
 
 
 class PermissionDenied(UndercroftError):

@@ -58,6 +58,7 @@ _ALREADY_EXISTS = "ALREADY_EXISTS"
 # Errors of libraries that only some services have, with what a caller is told.
 _FOREIGN: list[tuple[type[Exception], UndercroftError]] = []
 _MOST_CHARS = 600
+_WATCH_INTERVAL_S = 5.0
 Register = Callable[[grpc.aio.Server], list[str]]
 
 
@@ -116,8 +117,11 @@ async def _abort(method: str, context: grpc.aio.ServicerContext[Any, Any], raise
     error = as_undercroft_error(raised)
     if status_code(error) is grpc.StatusCode.INTERNAL:
         log.error("call failed", method=method, exc_info=raised)
-    details = status_details(error).SerializeToString()
-    await context.abort(status_code(error), _clipped(str(error)), (("grpc-status-details-bin", details),))
+    metadata: list[tuple[str, str | bytes]] = [("grpc-status-details-bin", status_details(error).SerializeToString())]
+    if isinstance(error, Unavailable) and error.waited:
+        # Four times a wait of half a minute helps nobody: the retry policy of clients ends with this (gRFC A6).
+        metadata.append(("grpc-retry-pushback-ms", "-1"))
+    await context.abort(status_code(error), _clipped(str(error)), tuple(metadata))
     raise AssertionError("abort returns never")
 
 
@@ -216,12 +220,19 @@ def open_channel(target: str) -> grpc.aio.Channel:
 
 
 async def serve(
-    name: str, settings: ServiceSettings, register: Register, *, ready: Awaitable[None] | None = None
+    name: str,
+    settings: ServiceSettings,
+    register: Register,
+    *,
+    ready: Awaitable[None] | None = None,
+    needs: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
 
     ``register`` adds the servicers and returns the full names of their services. While ``ready`` has not finished,
     health says NOT_SERVING, so a model that still loads does not look dead. A failing ``ready`` ends the server.
+    ``needs`` are checks of what calls need, which raise when it does not answer. Health has each under its name and is
+    SERVING without them: replicas taken out for a database that all share would leave callers without the reason.
     """
     server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=_server_options(settings))
     names = register(server)
@@ -240,9 +251,13 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     for service in ("", *names):
         await health_servicer.set(service, health_pb2.HealthCheckResponse.NOT_SERVING)
+    for need in needs or {}:
+        # Who serves has had its answers a moment ago.
+        await health_servicer.set(need, health_pb2.HealthCheckResponse.SERVING)
     await server.start()
     log.info("listening", port=port)
     stopped = asyncio.ensure_future(stop.wait())
+    watches = [asyncio.create_task(_watch(health_servicer, need, check)) for need, check in (needs or {}).items()]
     try:
         if ready is not None:
             starting = asyncio.ensure_future(ready)
@@ -259,9 +274,26 @@ async def serve(
         # Endpoints are removed while the pod is already told to stop; calls that still arrive are served.
         await asyncio.sleep(settings.drain_s)
     finally:
-        stopped.cancel()
+        for task in (stopped, *watches):
+            task.cancel()
         await server.stop(settings.shutdown_grace_s)
         log.info("stopped", service=name)
+
+
+async def _watch(servicer: health.aio.HealthServicer, name: str, check: Callable[[], Awaitable[None]]) -> None:
+    """Keep the health of what a service needs."""
+    was = health_pb2.HealthCheckResponse.SERVING
+    while True:
+        try:
+            await check()
+            now = health_pb2.HealthCheckResponse.SERVING
+        except Exception as error:
+            now = health_pb2.HealthCheckResponse.NOT_SERVING
+            if now != was:
+                log.warning("what calls need does not answer", needed=name, error=str(error) or type(error).__name__)
+        await servicer.set(name, now)
+        was = now
+        await asyncio.sleep(_WATCH_INTERVAL_S)
 
 
 def remaining_s(context: grpc.aio.ServicerContext[Any, Any]) -> float | None:

@@ -38,7 +38,8 @@ async def main() -> None:
         search = SearchClient(settings.search_target)
         stack.push_async_callback(search.close)
         pages = PageTokens(load_key(settings.secrets_dir))
-        await serve("decisions", settings, register(DecisionService(database, search), Staging(database), pages))
+        servicers = register(DecisionService(database, search), Staging(database), pages)
+        await serve("decisions", settings, servicers, needs={"database": database.ping})
 
 
 def register(service: DecisionService, staging: Staging, pages: PageTokens) -> Callable[[grpc.aio.Server], list[str]]:

@@ -178,7 +178,7 @@ async def main() -> None:
         # What is there now stays: collections that a run's many values cause need not walk through it (100 ms each).
         gc.collect()
         gc.freeze()
-        await serve("ingest", settings, register)
+        await serve("ingest", settings, register, needs={"database": database.ping})
 
 
 def _register(

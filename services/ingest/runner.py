@@ -126,8 +126,9 @@ class Runner:
         except psycopg.errors.DiskFull:
             log.exception("run failed")
             state, error = "failed", failure(DISK_FULL)
-        except psycopg.OperationalError:
-            # The database is away or was restarted: the run is neither done nor failed, and is taken up again.
+        except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction):
+            # The database is away, was restarted or is another's standby: the run is neither done nor failed, and is
+            # taken up again.
             if claim.operation.attempts < _MOST_ATTEMPTS:
                 raise
             away = Unavailable("The database was away too often.", remedy="Its log tells why; then index again.")

@@ -67,7 +67,8 @@ async def main() -> None:
         await stack.enter_async_context(indexes.running())
         presets = load_presets(settings.presets_dir)
         service = SearchService(database, indexes, vectors.vector, ingest, presets, settings.default_preset)
-        await serve("search", settings, _register(service, PageTokens(load_key(settings.secrets_dir))))
+        servicers = _register(service, PageTokens(load_key(settings.secrets_dir)))
+        await serve("search", settings, servicers, needs={"database": database.ping})
 
 
 def _register(service: SearchService, pages: PageTokens) -> Callable[[grpc.aio.Server], list[str]]:

@@ -73,6 +73,15 @@ def test_status_tells_a_service_that_starts_from_one_that_is_gone(
     assert "not serving yet" in shown.stdout
 
 
+def test_status_says_that_a_database_is_away(app: typer.Typer, service: health.HealthServicer) -> None:
+    service.set("", Status.SERVING)
+    service.set("database", Status.NOT_SERVING)
+    shown = CliRunner().invoke(app, ["status"])
+    assert (shown.exit_code, shown.stdout.count("the database does not answer it")) == (1, 4)
+    service.set("database", Status.SERVING)
+    assert CliRunner().invoke(app, ["status"]).exit_code == 0
+
+
 @pytest.mark.parametrize("command", ["install", "prepare", "remove"])
 def test_models_of_services_elsewhere_are_not_changed_here(
     app: typer.Typer, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
