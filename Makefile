@@ -34,6 +34,8 @@ told = echo "Only $(1) was asked: \`make verify-wheels\` says what it lacks, \`m
 # What the tests run in: a namespace without a network, or with ops/test/recorded (as root) one that records every
 # attempt to leave the machine and fails when there was one.
 ISOLATED ?= ops/test/isolated
+# Processes that share the tests; each starts an appliance of its own.
+JOBS ?= 2
 OWN := --isolated install --no-index --no-deps --no-build-isolation --editable .
 LOCKS := offline-wheels/locks
 IMAGES = $(BIN)/python -m ops.images $(if $(FROM),--wheels "$(FROM)")
@@ -54,7 +56,7 @@ down: ## Stop the appliance that `make demo` started
 
 .PHONY: test
 test: $(VENV)/.dev $(MODEL) ## Run all tests, with the network blocked
-	@$(ISOLATED) $(BIN)/python -m pytest $(PYTEST)
+	@$(ISOLATED) $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 .PHONY: test-models
 test-models: $(MODELS_VENV)/.models ## Run the tests of models that need torch, in an environment of their own

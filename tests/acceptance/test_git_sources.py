@@ -232,10 +232,11 @@ def test_a_shallow_clone_says_that_it_is_one(appliance: Appliance, repository: R
 
 
 def test_a_repository_of_another_user_is_read(appliance: Appliance, repository: Repository) -> None:
-    if os.getuid():
-        pytest.skip("only root can give a folder away")
-    for path in [repository.folder, *repository.folder.rglob("*")]:
-        os.lchown(path, 12345, 12345)
+    try:
+        for path in [repository.folder, *repository.folder.rglob("*")]:
+            os.lchown(path, 12345, 12345)
+    except OSError:
+        pytest.skip("only root can give a folder away, and not where a namespace has no user but root")
     appliance.create_project("foreign-owner", [])
     add(appliance, "foreign-owner", repository.folder)
     assert appliance.index("foreign-owner").published
