@@ -63,6 +63,11 @@ class Containers:
         name = self._new_name(image)
         return podman("run", f"--name={name}", *self._options(), *options, self.reference(image), *arguments)
 
+    def kill_and_start(self, name: str) -> None:
+        """Kill a container, whatever it is at, and start it again on what it left."""
+        podman("kill", "--signal=KILL", name)
+        podman("start", name)
+
     def inside(self, name: str, code: str) -> str:
         """Run Python in a container that stays; returns what it wrote."""
         return podman("exec", name, "/usr/bin/python3", "-c", code)

@@ -29,6 +29,8 @@ from services.core.errors import DataLoss, NotReady
 
 _PROGRAMS = ("podman", "ip", "nft", "git", "openssl")
 _READY_S = 120.0
+# When the first start of Postgres is killed: while initdb is at work, and after it.
+_MOMENTS_S = (0.1, 0.3, 0.5, 0.7, 0.9)
 _GIT_PORT, _HTTPS_PORT, _OWN_EMBED_PORT = 9418, 8443, 50062
 _QUESTION = "merge the scores of several projects"
 _WHY = "why are scores computed again after the search?"
@@ -202,13 +204,16 @@ def _start(containers: Containers, scratch: Path, sources: Sources, report: Repo
     secret.chmod(0o444)
     database = f"--env=UNDERCROFT_DATABASE_URL=postgresql://undercroft:{password}@127.0.0.1:5432/undercroft"
     data, sidecars = containers.volume("postgres"), containers.volume("sidecars")
-    with report.step("postgres: a cluster is made and serves"):
+    with report.step("postgres: a cluster is made, however often it is killed meanwhile, and serves"):
         server = containers.start(
             POSTGRES,
             f"--volume={data}:/var/lib/postgresql/data",
             f"--volume={secret}:/run/secrets/password:ro",
             "--env=POSTGRES_PASSWORD_FILE=/run/secrets/password",
         )
+        for moment_s in _MOMENTS_S:
+            time.sleep(moment_s)
+            containers.kill_and_start(server)
         ready = ("/usr/lib/postgresql/17/bin/pg_isready", "-q", "-h", "127.0.0.1", "-d", "undercroft")
         containers.await_success(server, POSTGRES, _READY_S, *ready)
     with report.step("migrate"):
