@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import math
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import resources
@@ -22,12 +23,15 @@ import alembic.config
 import alembic.script
 import psycopg
 import sqlalchemy
+import structlog
 from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from services.core.errors import InvalidArgument, NotReady, Unavailable
 from services.core.grpc import tell_as
+
+log = structlog.get_logger(__name__)
 
 Connection = psycopg.AsyncConnection[DictRow]
 T = TypeVar("T")
@@ -75,6 +79,9 @@ tell_as(psycopg.OperationalError, _unavailable("The database does not answer."))
 _RETRIES = 5
 _CHECK_INTERVAL_S = 1.0
 _PING_S = 5.0
+_OPEN_S = 30.0
+_CONNECT_S = 5
+_OPEN_INTERVAL_S = 1.0
 # Any constant: one lock for all migrators of a database.
 _MIGRATION_LOCK = 0x0C0FFEE0
 
@@ -87,6 +94,7 @@ class Database:
             if not prepare:
                 connection.prepare_threshold = None
 
+        self._url = url
         self._checked: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -106,8 +114,35 @@ class Database:
             self._checked[connection] = now
 
     async def open(self) -> None:
-        """Connect; fails after 30 s without a server."""
-        await self._pool.open(wait=True, timeout=30)
+        """Connect; Unavailable says why that went wrong for 30 s, in the words of the server or of libpq."""
+        # Before the pool, whose wait ends without a reason.
+        await self._wait_for_server()
+        await self._pool.open(wait=True, timeout=_OPEN_S)
+
+    async def _wait_for_server(self) -> None:
+        end = time.monotonic() + _OPEN_S
+        told = ""
+        while True:
+            try:
+                connection = await psycopg.AsyncConnection.connect(
+                    self._url, connect_timeout=_CONNECT_S, application_name="undercroft"
+                )
+            except psycopg.OperationalError as error:
+                said = " ".join(str(error).split())
+                if time.monotonic() >= end:
+                    raise Unavailable(
+                        f"The database took no connection for {_OPEN_S:.0f} s: {said}",
+                        remedy=_connecting_remedy(said),
+                        reason="DATABASE_UNAVAILABLE",
+                        waited=True,
+                    ) from error
+                if said != told:
+                    log.warning("waiting for the database", said=said)
+                    told = said
+                await asyncio.sleep(_OPEN_INTERVAL_S)
+            else:
+                await connection.close()
+                return
 
     async def close(self) -> None:
         await self._pool.close()
@@ -151,6 +186,15 @@ class Database:
                     raise
                 await asyncio.sleep(random.uniform(0.01, 0.05) * 2**attempt)
         raise AssertionError("the loop returns or raises")
+
+
+def _connecting_remedy(said: str) -> str:
+    """Return the next step for what libpq or the server says; libpq has no codes for it."""
+    if re.search(r"authentication failed|no password supplied|role .* does not exist", said):
+        return "Check user and password in UNDERCROFT_DATABASE_URL; special characters are percent-encoded there."
+    if re.search(r"database .* does not exist", said):
+        return "Create it, or correct the name of the database in UNDERCROFT_DATABASE_URL."
+    return "Check host, port and TLS in UNDERCROFT_DATABASE_URL, and whether the server runs and lets this host in."
 
 
 async def _limit(connection: Connection, timeout_s: float | None) -> None:

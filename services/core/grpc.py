@@ -242,9 +242,7 @@ async def serve(
         (*names, health.SERVICE_NAME, reflection.SERVICE_NAME),
         server,
     )
-    port = server.add_insecure_port(settings.listen)
-    if settings.metrics_listen:
-        telemetry.serve_metrics(settings.metrics_listen)
+    port = _listen(server, settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -278,6 +276,25 @@ async def serve(
             task.cancel()
         await server.stop(settings.shutdown_grace_s)
         log.info("stopped", service=name)
+
+
+def _listen(server: grpc.aio.Server, settings: ServiceSettings) -> int:
+    """Take the addresses; NotReady names the setting whose address is taken or not of this machine."""
+    setting, address = "UNDERCROFT_LISTEN", settings.listen
+    try:
+        port = server.add_insecure_port(address)
+        if settings.metrics_listen:
+            setting, address = "UNDERCROFT_METRICS_LISTEN", settings.metrics_listen
+            telemetry.serve_metrics(address)
+    except (RuntimeError, OSError) as error:
+        # gRPC has told its reason in the log, and raises without it.
+        why = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+        raise NotReady(
+            f"{setting}: nothing can listen on {address}{why}.",
+            remedy="Stop the program that has the port, or name another one, or another address of this machine.",
+            reason="ADDRESS_NOT_AVAILABLE",
+        ) from error
+    return port
 
 
 async def _watch(servicer: health.aio.HealthServicer, name: str, check: Callable[[], Awaitable[None]]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from services.core.errors import InvalidArgument
+from services.core.errors import InvalidArgument, NotReady
 
 _MAC_BYTES = 16
 _MAX_TOKEN_CHARS = 8192
@@ -32,6 +32,16 @@ def load_key(secrets_dir: Path | None) -> bytes:
     if secrets_dir is None:
         return secrets.token_bytes(32)
     path = secrets_dir / "page-token.key"
+    try:
+        return _read_key(path)
+    except OSError as error:
+        raise NotReady(
+            f"The key of page tokens, {path}, can't be read or made: {error.strerror}.",
+            remedy="Have UNDERCROFT_SECRETS_DIR name a folder with the key, or one that the service may write.",
+        ) from error
+
+
+def _read_key(path: Path) -> bytes:
     if not path.exists():
         temporary = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

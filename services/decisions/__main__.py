@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 
 import grpc.aio
-import uvloop
 from undercroft.decisions.v1 import (
     decision_service_pb2,
     decision_service_pb2_grpc,
@@ -18,7 +17,7 @@ from services.core.authorization import AllowAll
 from services.core.db import Database, check_schema
 from services.core.grpc import serve
 from services.core.pages import PageTokens, load_key
-from services.core.telemetry import configure_logging
+from services.core.starting import start
 from services.decisions.clients import SearchClient
 from services.decisions.server import DecisionServicer, EvidenceInternalServicer
 from services.decisions.service import DecisionService
@@ -26,9 +25,7 @@ from services.decisions.settings import DecisionsSettings
 from services.decisions.staging import Staging
 
 
-async def main() -> None:
-    settings = DecisionsSettings()
-    configure_logging("decisions", settings.log_level)
+async def main(settings: DecisionsSettings) -> None:
     url = settings.database_url.get_secret_value()
     async with contextlib.AsyncExitStack() as stack:
         database = Database(url, size=settings.database_pool_size, prepare=settings.database_prepare)
@@ -61,4 +58,4 @@ def register(service: DecisionService, staging: Staging, pages: PageTokens) -> C
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    start("decisions", DecisionsSettings, main)

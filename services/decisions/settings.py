@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from services.core.settings import StoreSettings
+from services.core.settings import StoreSettings, Target
 
 
 class DecisionsSettings(StoreSettings):
     """What the decisions service is told."""
 
-    search_target: str = Field("", description="host:port of the search service; empty: no questions in free text")
+    search_target: Target = Field("", description="host:port of the search service; empty: no questions in free text")

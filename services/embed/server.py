@@ -19,7 +19,7 @@ from undercroft.embed.v1 import (
 from services.core.cpu import cpu_threads
 from services.core.errors import InvalidArgument, Overloaded, Unimplemented
 from services.core.grpc import remaining_s, serve
-from services.core.telemetry import configure_logging
+from services.core.starting import start
 from services.embed.recipe import Purpose
 from services.embed.registry import ModelState, Registry
 from services.embed.service import EmbedService, Vectors
@@ -218,11 +218,7 @@ async def run(settings: EmbedSettings) -> None:
 
 def main() -> None:
     """Start the service with settings from the environment."""
-    import uvloop
-
-    settings = EmbedSettings()
-    configure_logging(NAME, settings.log_level)
-    uvloop.run(run(settings))
+    start(NAME, EmbedSettings, run)
 
 
 def _purpose(task: embed_pb2.EmbedTask.ValueType) -> Purpose:

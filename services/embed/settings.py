@@ -4,38 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from services.core.settings import ServiceSettings
+from services.core.settings import DAY_S, MOST_MESSAGE_BYTES, MOST_THREADS, ServiceSettings
 
 
 class EmbedSettings(ServiceSettings):
     """What the embed service is told."""
 
+    # No model at all.
+    empty_means: ClassVar[frozenset[str]] = frozenset({"preload_models"})
+
     models_dir: Path = Field(description="absolute folder whose subfolders are prepared models; only read")
     preload_models: str = Field(
-        "*", description="models to load before serving: comma-separated names, or * for all that fit into memory"
+        "*",
+        description="models to load before serving: comma-separated names; *: all that fit into memory; empty: none",
     )
-    max_loaded_models: int = Field(4, gt=0, description="models in memory; the least recently used one gives way")
-    inference_threads: int = Field(0, ge=0, description="threads of inference; 0 takes the CPU quota of the container")
-    queue_capacity: int = Field(4096, gt=0, description="texts that may wait per model, for each purpose")
-    max_texts: int = Field(1024, gt=0, description="most texts in one request")
-    max_text_chars: int = Field(262_144, gt=0, description="longest text of a request in characters")
-    load_timeout_s: float = Field(120.0, gt=0, description="how long a call waits for a model that loads")
+    max_loaded_models: int = Field(
+        4, ge=1, le=1_000, description="models in memory; the least recently used one gives way"
+    )
+    inference_threads: int = Field(
+        0, ge=0, le=MOST_THREADS, description="threads of inference; 0 takes the CPU quota of the container"
+    )
+    queue_capacity: int = Field(
+        4096, ge=1, le=10_000_000, description="texts that may wait per model, for each purpose"
+    )
+    max_texts: int = Field(1024, ge=1, le=10_000_000, description="most texts in one request")
+    max_text_chars: int = Field(
+        262_144, ge=1, le=MOST_MESSAGE_BYTES, description="longest text of a request in characters"
+    )
+    load_timeout_s: float = Field(120.0, gt=0, le=DAY_S, description="how long a call waits for a model that loads")
 
     @field_validator("models_dir")
     @classmethod
     def _is_absolute(cls, value: Path) -> Path:
         if not value.is_absolute():
-            raise ValueError("models_dir must be an absolute path")
+            raise ValueError("must be an absolute path")
         return value
 
     @model_validator(mode="after")
     def _one_request_fits_into_the_queue(self) -> Self:
         if self.max_texts > self.queue_capacity:
-            raise ValueError("max_texts must not be above queue_capacity, or such a request would never be served")
+            # Of two settings: told as being of the whole.
+            raise ValueError(
+                "UNDERCROFT_MAX_TEXTS must not be above UNDERCROFT_QUEUE_CAPACITY, or such a request would never be"
+                " served"
+            )
         return self
 
     def preloaded(self, known: Sequence[str]) -> list[str]:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import grpc.aio
-import uvloop
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from undercroft.ingest.v1 import (
     index_service_pb2,
@@ -25,7 +24,7 @@ from services.core.grpc import serve
 from services.core.notifications import OPERATIONS, Notifications
 from services.core.pages import PageTokens, load_key
 from services.core.sidecars import Volume
-from services.core.telemetry import configure_logging
+from services.core.starting import start
 from services.ingest.archives.unpacking import ArchiveLimits
 from services.ingest.caching import EmbeddingCache
 from services.ingest.declaring import Declarations
@@ -52,9 +51,7 @@ from services.ingest.watching import Watcher
 _MAX_COMMIT_FILES = 200_000
 
 
-async def main() -> None:
-    settings = IngestSettings()
-    configure_logging("ingest", settings.log_level)
+async def main(settings: IngestSettings) -> None:
     url = settings.database_url.get_secret_value()
     async with contextlib.AsyncExitStack() as stack:
         database = Database(url, size=settings.database_pool_size, prepare=settings.database_prepare)
@@ -198,4 +195,4 @@ def _register(
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    start("ingest", IngestSettings, main)

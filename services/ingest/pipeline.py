@@ -59,7 +59,13 @@ class Pipeline:
 
 def load_pipeline(path: Path | None) -> Pipeline:
     """Read a pipeline file; that of the package when ``path`` is None. InvalidArgument names the wrong field."""
-    raw = path.read_bytes() if path else resources.files("services.ingest").joinpath("ingestion.yaml").read_bytes()
+    try:
+        raw = path.read_bytes() if path else resources.files("services.ingest").joinpath("ingestion.yaml").read_bytes()
+    except OSError as error:
+        raise InvalidArgument(
+            f"The pipeline {path} can't be read: {error.strerror}.",
+            remedy="Have UNDERCROFT_PIPELINE_FILE name a file that the service may read, or leave it out.",
+        ) from error
     try:
         file = _File.model_validate(yaml.safe_load(raw))
     except (yaml.YAMLError, pydantic.ValidationError) as error:

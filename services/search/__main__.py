@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
-import uvloop
 from undercroft.search.v1 import search_service_pb2, search_service_pb2_grpc
 
 from services.core.authorization import AllowAll, Visible
@@ -19,7 +18,7 @@ from services.core.notifications import GENERATIONS, Notifications
 from services.core.pages import PageTokens, load_key
 from services.core.sidecars import Volume
 from services.core.snapshots import resolve
-from services.core.telemetry import configure_logging
+from services.core.starting import start
 from services.search.clients import IngestClient
 from services.search.embedding import EmbedClient, QueryCache
 from services.search.indexes import Indexes
@@ -29,9 +28,7 @@ from services.search.service import SearchService
 from services.search.settings import SearchSettings
 
 
-async def main() -> None:
-    settings = SearchSettings()
-    configure_logging("search", settings.log_level)
+async def main(settings: SearchSettings) -> None:
     # Index searches release the GIL; more threads than processors only wait for each other.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(settings.threads or cpu_threads() + 2))
     url = settings.database_url.get_secret_value()
@@ -81,4 +78,4 @@ def _register(service: SearchService, pages: PageTokens) -> Callable[[grpc.aio.S
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    start("search", SearchSettings, main)

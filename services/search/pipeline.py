@@ -34,8 +34,16 @@ def load_presets(folder: Path | None) -> dict[str, Preset]:
     for packaged in resources.files("services.search").joinpath("presets").iterdir():
         if packaged.name.endswith(".yaml"):
             texts[packaged.name.removesuffix(".yaml")] = packaged.read_text()
-    for path in sorted(folder.glob("*.yaml")) if folder else ():
-        texts[path.stem] = path.read_text()
+    try:
+        # Not by a pattern, to which a folder that is not there is an empty one.
+        for path in sorted(folder.iterdir()) if folder else ():
+            if path.suffix == ".yaml":
+                texts[path.stem] = path.read_text()
+    except OSError as error:
+        raise InvalidArgument(
+            f"The presets of {folder} can't be read: {error.strerror}.",
+            remedy="Have UNDERCROFT_PRESETS_DIR name a folder that the service may read, or leave it out.",
+        ) from error
     return {name: parse_preset(name, texts[name]) for name in sorted(texts)}
 
 

@@ -63,7 +63,10 @@ class SearchService:
         default_preset: str,
     ) -> None:
         if default_preset not in presets:
-            raise InvalidArgument(f"There is no preset {default_preset!r}.", remedy=f"Presets: {', '.join(presets)}.")
+            raise InvalidArgument(
+                f"There is no preset {default_preset!r}.",
+                remedy=f"UNDERCROFT_DEFAULT_PRESET names one of {', '.join(presets)}.",
+            )
         self._database = database
         self._indexes = indexes
         self._embed = embed

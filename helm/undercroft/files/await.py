@@ -7,6 +7,7 @@ import time
 
 import psycopg
 
+from services.core.conninfo import check_conninfo
 from services.core.db import Database, check_schema
 
 
@@ -25,9 +26,13 @@ async def look(url: str) -> None:
 def main(seconds: float) -> None:
     until = time.monotonic() + seconds
     told = ""
+    try:
+        url = check_conninfo(os.environ["UNDERCROFT_DATABASE_URL"].strip())
+    except ValueError as error:
+        sys.exit(f"UNDERCROFT_DATABASE_URL {error}")
     while True:
         try:
-            asyncio.run(look(os.environ["UNDERCROFT_DATABASE_URL"]))
+            asyncio.run(look(url))
         except Exception as error:
             reason = str(error).strip()
             if getattr(error, "reason", "") == "SCHEMA_LATER" or time.monotonic() > until:

@@ -12,11 +12,12 @@ import time
 
 import psycopg
 import structlog
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field
 
 from services.core.db import migrate
 from services.core.errors import UndercroftError
+from services.core.settings import DatabaseUrl, LogLevel, Settings, Wait
+from services.core.starting import FAILED, read_settings
 from services.core.telemetry import configure_logging
 
 log = structlog.get_logger(__name__)
@@ -26,14 +27,12 @@ _INTERVAL_S = 1.0
 _REFUSED = re.compile(r"authentication failed|pg_hba\.conf|certificate|does not support SSL")
 
 
-class MigrateSettings(BaseSettings):
+class MigrateSettings(Settings):
     """What the migration is told."""
 
-    model_config = SettingsConfigDict(env_prefix="UNDERCROFT_", extra="ignore", frozen=True)
-
-    database_url: SecretStr = Field(description="libpq connection string of the role that owns the schema")
-    database_wait_s: float = Field(60.0, ge=0, description="how long to wait for a server that does not answer")
-    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    database_url: DatabaseUrl = Field(description="libpq connection string of the role that owns the schema")
+    database_wait_s: Wait = Field(60.0, description="how long to wait for a server that does not answer")
+    log_level: LogLevel = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
 
 
 def wait_for_server(url: str, wait_s: float) -> None:
@@ -55,8 +54,8 @@ def wait_for_server(url: str, wait_s: float) -> None:
 
 
 def main() -> None:
-    """Migrate; ends with 1 and the cause in the log when that fails."""
-    settings = MigrateSettings()
+    """Migrate; ends with 1 and the cause in the log when that fails, with 2 when a setting is wrong."""
+    settings = read_settings("migrate", MigrateSettings)
     configure_logging("migrate", settings.log_level)
     url = settings.database_url.get_secret_value()
     try:
@@ -64,14 +63,14 @@ def main() -> None:
         migrate(url)
     except UndercroftError as error:
         log.error("not migrated", cause=error.message, remedy=error.remedy, reason=error.reason)
-        sys.exit(1)
+        sys.exit(FAILED)
     except psycopg.OperationalError as error:
         log.error(
             "not migrated",
             cause=str(error).strip(),
             remedy="Check UNDERCROFT_DATABASE_URL, its user and its TLS, and the server.",
         )
-        sys.exit(1)
+        sys.exit(FAILED)
     log.info("migrated")
 
 
