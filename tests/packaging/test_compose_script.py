@@ -21,6 +21,7 @@ import yaml
 from ops.images.images import ROOT
 
 SCRIPT = ROOT / "ops" / "compose" / "undercroft"
+SERVICES = ("embed", "ingest", "search", "decisions")
 PORTS = (50051, 50052, 50053, 50054, 9101, 9102, 9103, 9104)
 # Keeps what exists as files, and refuses what podman refuses of the calls that the script makes.
 PODMAN = r"""#!/usr/bin/env bash
@@ -56,9 +57,14 @@ case "$1 ${2:-}" in
     "kube play") touch pod volume-undercroft-postgres ;;
     "container inspect")
         exists pod || exit 125
-        case "$*" in *ExitCode*) echo 0 ;; *migrate) echo exited ;; *) echo running ;; esac ;;
-    "exec undercroft-postgres") ! exists postgres-hangs ;;
-    "exec "*) ;;
+        case "$*" in
+            *RestartCount*)
+                if exists "seen-$3"; then cat "seen-$3"
+                elif [ "$3" = undercroft-migrate ]; then echo "exited 0 0 1000 1005"
+                else echo "running 0 0 1000 0"; fi ;;
+            *) echo running ;;
+        esac ;;
+    "exec "*) ! exists "exec-$2" || . "./exec-$2" ;;
     *) echo "nobody expected: $*" >&2; exit 1 ;;
 esac
 """
@@ -212,10 +218,51 @@ def test_a_port_of_another_program_is_named_and_our_own_is_not(host: Host, liste
 
 def test_status_sees_that_the_database_does_not_answer(host: Host, listeners: str) -> None:
     assert host.run("status")[0] == 0
-    (host.podman / "postgres-hangs").touch()
+    (host.podman / "exec-undercroft-postgres").write_text("echo no response; exit 2")
     code, said = host.run("status")
     assert code == 1
-    assert "postgres runs and does not answer: 'undercroft logs postgres' tells why" in said
+    assert "postgres runs and does not answer (no response): 'undercroft logs postgres' tells why" in said
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "code", "words"),
+    [
+        ("seen-undercroft-postgres", "running 0 1 1790000000 0", 0, "postgres has been restarted once, at 20"),
+        ("seen-undercroft-search", "running 0 17 1790000000 0", 0, "search has been restarted 17 times, last at 20"),
+        ("seen-undercroft-embed", "paused 0 0 1000 0", 1, "embed is paused: 'podman unpause undercroft-embed'"),
+        ("seen-undercroft-postgres", "paused 0 0 1000 0", 1, "'podman unpause undercroft-postgres'"),
+        ("seen-undercroft-embed", "exited 137 0 1000 1007", 1, "embed does not run (killed: "),
+        ("seen-undercroft-embed", "exited 3 0 1000 1007", 1, "embed does not run (ended with 3)"),
+        ("seen-undercroft-embed", "", 1, "embed does not run (there is no container)"),
+        ("seen-undercroft-migrate", "exited 1 4 1000 1007", 1, "migrate failed"),
+        ("exec-undercroft-embed", "echo one; echo NOT_SERVING >&2; exit 1", 1, "embed does not serve: NOT_SERVING;"),
+        (
+            "exec-undercroft-embed",
+            "exit 137",
+            1,
+            "embed does not serve: what asks it was killed, as for want of memory",
+        ),
+        ("exec-undercroft-embed", "exit 1", 1, "embed does not serve: what asks it ended with 1 and said nothing"),
+    ],
+)
+def test_status_tells_what_a_container_is_at_and_what_to_do(
+    host: Host, listeners: str, file: str, text: str, code: int, words: str
+) -> None:
+    (host.podman / file).write_text(text)
+    got, said = host.run("status")
+    assert (got, words in said) == (code, True), said
+
+
+def test_status_has_a_line_for_each_that_serves_and_none_about_the_restarts_of_a_first_start(
+    host: Host, listeners: str
+) -> None:
+    # It ended for want of the schema, and came up when migrate had made it.
+    (host.podman / "seen-undercroft-ingest").write_text("running 0 3 1006 0")
+    code, said = host.run("status")
+    assert (code, [line.split()[:2] for line in said.splitlines()]) == (
+        0,
+        [["postgres", "serves,"], *([name, "serves"] for name in SERVICES)],
+    )
 
 
 def test_status_sees_that_the_ports_are_not_published(host: Host) -> None:
