@@ -47,14 +47,21 @@ case "$1 ${2:-}" in
     "secret create") cat >secret ;;
     "secret rm") rm -f secret ;;
     "volume exists") exists "volume-$3" ;;
-    "volume rm") rm -f "volume-$4" ;;
+    "volume inspect") exists "volume-$5" || exit 125
+        if exists "options-$5"; then echo local 3; else echo local 0; fi ;;
+    "volume mount") ! exists "broken-$3" || { echo "Error: special device does not exist" >&2; exit 125; }
+        echo "$PWD/volume-$3" ;;
+    "volume unmount") ;;
+    "volume rm") rm -rf "volume-$4" ;;
+    "unshare "*) "${@:2}" ;;
     "pod exists") exists pod ;;
     "pod stop" | "pod rm") rm -f pod ;;
     "pod inspect") exists pod && echo infra ;;
     "create "*) [ $# = 3 ] || { echo "no command or entrypoint provided" >&2; exit 125; }; echo container ;;
     "cp "*) mkdir -m 700 "$3/tiny"; echo "{}" >"$3/tiny/manifest.json"; chmod 600 "$3/tiny/manifest.json" ;;
     "rm container") ;;
-    "kube play") touch pod volume-undercroft-postgres ;;
+    "kube play") touch pod; mkdir -p volume-undercroft-postgres/pgdata volume-undercroft-sidecars
+        echo 17 >volume-undercroft-postgres/pgdata/PG_VERSION; echo >volume-undercroft-sidecars/made ;;
     "container inspect")
         exists pod || exit 125
         case "$*" in
@@ -68,6 +75,14 @@ case "$1 ${2:-}" in
     *) echo "nobody expected: $*" >&2; exit 1 ;;
 esac
 """
+FIND = r"""#!/usr/bin/env bash
+for one; do
+    shift
+    case $one in 65532) set -- "$@" "$(id -u)" ! -name foreign ;; *) set -- "$@" "$one" ;; esac
+done
+PATH=${PATH#*:}
+exec find "$@"
+"""
 
 
 class Host:
@@ -80,6 +95,9 @@ class Host:
         (root / "bin").mkdir()
         self.podman.mkdir()
         (self.podman / "version").write_text("4.9.4\n")
+        # What is written here stands for what the containers' user writes, but for what is called foreign.
+        (root / "bin" / "find").write_text(FIND)
+        (root / "bin" / "find").chmod(0o755)
         program = root / "bin" / "podman"
         program.write_text(f"#!/usr/bin/env bash\ncd {shlex.quote(str(self.podman))} && . ./podman.sh\n")
         (self.podman / "podman.sh").write_text(PODMAN)
@@ -307,6 +325,48 @@ def test_the_secret_is_made_again_from_the_state_folder(host: Host, listeners: s
     code, said = host.run("up")
     assert (code, "bring one of them back" in said) == (1, True)
     assert (host.podman / "pod").exists()
+
+
+def volume(host: Host, name: str) -> Path:
+    """Make a volume beforehand, with options; return its folder."""
+    (host.podman / f"options-undercroft-{name}").touch()
+    folder = host.podman / f"volume-undercroft-{name}"
+    folder.mkdir()
+    return folder
+
+
+def test_a_volume_made_beforehand_is_taken_while_it_has_no_cluster(host: Host, listeners: str) -> None:
+    folder = volume(host, "postgres")
+    (folder / "lost+found").mkdir()
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    (host.podman / "secret").unlink()
+    (host.state / "password").unlink()
+    code, said = host.run("up")
+    assert (code, "bring one of them back" in said) == (1, True), said
+    assert (host.podman / "pod").exists()
+
+
+def test_a_volume_that_cannot_be_mounted_stops_nothing(host: Host, listeners: str) -> None:
+    volume(host, "search")
+    (host.podman / "broken-undercroft-search").touch()
+    code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
+    assert (code, "undercroft-search can't be mounted" in said, "special device" in said) == (1, True, True), said
+    assert (host.podman / "pod").exists()
+    assert not [call for call in host.calls() if call[:2] in (["kube", "play"], ["pod", "stop"])]
+
+
+def test_purge_empties_what_was_made_beforehand_and_deletes_the_rest(host: Host, listeners: str) -> None:
+    postgres = volume(host, "postgres")
+    (postgres / "lost+found").mkdir()
+    (postgres / "foreign").write_text("of somebody else\n")
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    code, said = host.run("purge", "--yes")
+    assert code == 0, said
+    assert "undercroft-postgres is emptied but for what others put there (foreign), and kept" in said
+    assert "undercroft-sidecars is deleted" in said
+    assert not (host.podman / "volume-undercroft-sidecars").exists()
+    assert not (postgres / "pgdata").exists()
+    assert (postgres / "foreign").exists()
 
 
 def test_one_at_a_time(host: Host) -> None:
