@@ -201,6 +201,15 @@ def test_settings_hold_for_later_calls_until_they_are_named_again(host: Host, li
     assert host.folders()["sources"] == str(host.state / "sources")
 
 
+@pytest.mark.parametrize("text", ["UNDERCROFT_SOURCES=/srv/our code\n", "UNDERCROFT_TAG='0.1.0\n", "X=$UNSET\n"])
+def test_a_file_of_settings_that_bash_cannot_read_is_named(host: Host, text: str) -> None:
+    config = host.root / "compose.env"
+    config.write_text(text)
+    code, said = host.run("status", CONFIG=str(config))
+    assert (code, f"can't read {config}" in said) == (1, True), said
+    assert host.calls() == []
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
