@@ -6,10 +6,9 @@ is refused when it is read; an empty one is not set, unless the field says what 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.core.addresses import check_listen, check_target
@@ -81,25 +80,3 @@ class ServiceSettings(Settings):
         le=MOST_MESSAGE_BYTES,
         description="largest message in either direction",
     )
-
-
-def check_database_url(value: SecretStr) -> SecretStr:
-    """Return a connection string that libpq can read, without blanks around it; ValueError never has its text."""
-    # The image of embed, which reads settings too, has no psycopg.
-    from services.core.conninfo import check_conninfo
-
-    return SecretStr(check_conninfo(value.get_secret_value().strip()))
-
-
-DatabaseUrl = Annotated[SecretStr, AfterValidator(check_database_url)]
-
-
-class StoreSettings(ServiceSettings):
-    """What a service with a database is told besides."""
-
-    database_url: DatabaseUrl = Field(description="libpq connection string")
-    database_pool_size: int = Field(8, ge=1, le=1_000, description="connections per service")
-    database_prepare: bool = Field(
-        True, description="use prepared statements; false behind a pooler that does not keep them (psycopg/psycopg#280)"
-    )
-    secrets_dir: Path | None = Field(None, description="folder with page-token.key; a key of this process when unset")

@@ -73,7 +73,7 @@ def start(name: str, kind: type[Service], run: Callable[[Service], Coroutine[obj
 
 
 def _cause(detail: ErrorDetails, field: FieldInfo | None) -> str:
-    about = f" It is: {field.description}." if field is not None and field.description else ""
+    about = f" It means: {field.description}." if field is not None and field.description else ""
     if detail["type"] == "missing":
         return f"is needed, and is not set or empty.{about}"
     if detail["type"] == "value_error":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from services.core.settings import StoreSettings, Target
+from services.core.settings import Target
+from services.core.store_settings import StoreSettings
 
 
 class DecisionsSettings(StoreSettings):

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field
 
 from services.core.names import MODEL_NAME
-from services.core.settings import DAY_S, MOST_THREADS, TEN_YEARS_S, StoreSettings, Target, Wait
+from services.core.settings import DAY_S, MOST_THREADS, TEN_YEARS_S, Target, Wait
+from services.core.store_settings import StoreSettings
 
 
 def _check_model(value: str) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.core.settings import DAY_S, MOST_THREADS, StoreSettings, Target
+from services.core.settings import DAY_S, MOST_THREADS, Target
+from services.core.store_settings import StoreSettings
 
 
 class SearchSettings(StoreSettings):

@@ -16,8 +16,9 @@ from pydantic import Field
 
 from services.core.db import migrate
 from services.core.errors import UndercroftError
-from services.core.settings import DatabaseUrl, LogLevel, Settings, Wait
+from services.core.settings import LogLevel, Settings, Wait
 from services.core.starting import FAILED, read_settings
+from services.core.store_settings import DatabaseUrl
 from services.core.telemetry import configure_logging
 
 log = structlog.get_logger(__name__)

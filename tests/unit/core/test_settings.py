@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from services.core.addresses import check_listen, check_target
 from services.core.conninfo import check_conninfo
-from services.core.settings import Settings, StoreSettings
+from services.core.settings import Settings
 from services.core.starting import wrong_settings
+from services.core.store_settings import StoreSettings
 from services.decisions.settings import DecisionsSettings
 from services.embed.settings import EmbedSettings
 from services.ingest.settings import IngestSettings
@@ -46,7 +47,7 @@ def refusal(kind: type[Settings], monkeypatch: pytest.MonkeyPatch, **given: str)
 def test_what_is_needed_is_named_all_at_once(kind: type[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = refusal(kind, monkeypatch, **dict.fromkeys(NEEDED[kind], ""))
     assert set(wrong) == {f"UNDERCROFT_{name}" for name in NEEDED[kind]}
-    assert all(cause.startswith("is needed, and is not set or empty. It is: ") for cause in wrong.values())
+    assert all(cause.startswith("is needed, and is not set or empty. It means: ") for cause in wrong.values())
 
 
 @pytest.mark.parametrize("kind", NEEDED)
@@ -89,7 +90,7 @@ def test_a_wrong_setting_is_told_with_what_it_must_be(
     wrong = refusal(kind, monkeypatch, **{name: value})
     assert list(wrong) == [f"UNDERCROFT_{name}"]
     assert wrong[f"UNDERCROFT_{name}"].startswith(cause)
-    assert "It is: " in wrong[f"UNDERCROFT_{name}"]
+    assert "It means: " in wrong[f"UNDERCROFT_{name}"]
 
 
 def test_two_settings_that_do_not_go_together_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
