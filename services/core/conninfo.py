@@ -28,18 +28,27 @@ def check_conninfo(value: str) -> str:
     except psycopg.ProgrammingError as error:
         # Not chained: libpq quotes what it can't read, and that may be the password.
         raise _wrong(_fault(str(error), has_scheme=bool(has_scheme))) from None
-    # libpq ends user and password at the first @, and the host at the first /.
-    located = rest.partition("?")[0]
-    if is_url and ("@" in located.partition("@")[2] or "/" in located.rpartition("@")[0]):
+    except UnicodeError:
+        raise _wrong("has bytes that are no UTF-8") from None
+    # libpq ends user and password at the first @ that no / is before; a ? ends them not.
+    credentials, has_credentials, after = rest.partition("@")
+    located = after if has_credentials and "/" not in credentials else rest
+    if is_url and "@" in located.partition("?")[0]:
         raise _wrong("has an @ or a / that is not percent-encoded in the password, or in another part")
     if any("@" in host[1:] for host in options.get("host", "").split(",")) or "://" in options.get("dbname", ""):
         raise _wrong("has a host or a database whose name can't be one")
     if not all(_is_port(port) for port in options.get("port", "").split(",")):
         raise _wrong("has a port that is no number from 1 to 65535")
+    if not options.get("connect_timeout", "0").strip().isdecimal():
+        raise _wrong("has a connect_timeout that is no number of seconds")
     return value
 
 
 def _fault(said: str, *, has_scheme: bool) -> str:
+    if "unexpected spaces" in said:
+        return "has a blank that is not percent-encoded"
+    if "extra key/value separator" in said:
+        return "has an = that is not percent-encoded in the value of a parameter (it is %3D)"
     if "percent-encoded" in said:
         return "has a percent sign that begins no percent-encoded character"
     if "parameter" in said or "connection option" in said:

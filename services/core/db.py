@@ -72,6 +72,14 @@ tell_as(
         reason="DATABASE_READ_ONLY",
     ),
 )
+tell_as(
+    psycopg.errors.InsufficientPrivilege,
+    NotReady(
+        "The database's role lacks a right.",
+        remedy="The database's log names it: grant that right, or have UNDERCROFT_DATABASE_URL name another role.",
+        reason="DATABASE_PERMISSION",
+    ),
+)
 tell_as(psycopg.errors.QueryCanceled, _unavailable("The database did not answer in time.", waited=True))
 tell_as(PoolTimeout, _unavailable("The database did not answer in time.", waited=True))
 tell_as(psycopg.OperationalError, _unavailable("The database does not answer."))
@@ -103,14 +111,17 @@ class Database:
             open=False,
             configure=configure,
             check=self._check,
-            kwargs={"row_factory": dict_row, "application_name": "undercroft"},
+            # Texts are of any script, whatever the database's URL or PGCLIENTENCODING says.
+            kwargs={"row_factory": dict_row, "application_name": "undercroft", "client_encoding": "UTF8"},
         )
 
     async def _check(self, connection: Connection) -> None:
         """Look whether a connection still works, unless it did a moment ago: the look is a round trip."""
         now = time.monotonic()
         if now - self._checked.get(connection, -math.inf) > _CHECK_INTERVAL_S:
-            await AsyncConnectionPool.check_connection(connection)
+            # A server that hangs answers nothing and closes nothing.
+            async with asyncio.timeout(_PING_S):
+                await AsyncConnectionPool.check_connection(connection)
             self._checked[connection] = now
 
     async def open(self) -> None:

@@ -224,7 +224,7 @@ async def serve(
     settings: ServiceSettings,
     register: Register,
     *,
-    ready: Awaitable[None] | None = None,
+    ready: Callable[[], Awaitable[None]] | None = None,
     needs: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
@@ -258,7 +258,7 @@ async def serve(
     watches = [asyncio.create_task(_watch(health_servicer, need, check)) for need, check in (needs or {}).items()]
     try:
         if ready is not None:
-            starting = asyncio.ensure_future(ready)
+            starting = asyncio.ensure_future(ready())
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():
                 starting.cancel()

@@ -10,13 +10,15 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TypeVar, get_args
 
+import grpc
 import structlog
 from annotated_types import Ge, Gt, Le
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from services.core.errors import InvalidArgument, UndercroftError
+from services.core.errors import InvalidArgument
+from services.core.grpc import as_undercroft_error, status_code
 from services.core.settings import ENV_PREFIX, ServiceSettings, Settings
 from services.core.telemetry import configure_logging
 
@@ -67,8 +69,12 @@ def start(name: str, kind: type[Service], run: Callable[[Service], Coroutine[obj
     configure_logging(name, settings.log_level)
     try:
         uvloop.run(run(settings))
-    except UndercroftError as error:
-        log.error(f"{name} does not run", cause=error.message, remedy=error.remedy, reason=error.reason)
+    except Exception as raised:
+        error = as_undercroft_error(raised)
+        if status_code(error) is grpc.StatusCode.INTERNAL:
+            raise
+        said = {} if error is raised else {"said": str(raised).strip()}
+        log.error(f"{name} does not run", cause=error.message, remedy=error.remedy, reason=error.reason, **said)
         sys.exit(WRONG_SETTINGS if isinstance(error, InvalidArgument) else FAILED)
 
 

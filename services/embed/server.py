@@ -211,7 +211,7 @@ async def run(settings: EmbedSettings) -> None:
         ]
 
     try:
-        await serve(NAME, settings, register, ready=service.preload())
+        await serve(NAME, settings, register, ready=service.preload)
     finally:
         await service.close()
 

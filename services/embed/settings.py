@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from services.core.settings import DAY_S, MOST_MESSAGE_BYTES, MOST_THREADS, ServiceSettings
 
@@ -31,7 +31,8 @@ class EmbedSettings(ServiceSettings):
     queue_capacity: int = Field(
         4096, ge=1, le=10_000_000, description="texts that may wait per model, for each purpose"
     )
-    max_texts: int = Field(1024, ge=1, le=10_000_000, description="most texts in one request")
+    # Below queue_capacity, which its check reads.
+    max_texts: int = Field(1024, validate_default=True, ge=1, le=10_000_000, description="most texts in one request")
     max_text_chars: int = Field(
         262_144, ge=1, le=MOST_MESSAGE_BYTES, description="longest text of a request in characters"
     )
@@ -44,15 +45,12 @@ class EmbedSettings(ServiceSettings):
             raise ValueError("must be an absolute path")
         return value
 
-    @model_validator(mode="after")
-    def _one_request_fits_into_the_queue(self) -> Self:
-        if self.max_texts > self.queue_capacity:
-            # Of two settings: told as being of the whole.
-            raise ValueError(
-                "UNDERCROFT_MAX_TEXTS must not be above UNDERCROFT_QUEUE_CAPACITY, or such a request would never be"
-                " served"
-            )
-        return self
+    @field_validator("max_texts")
+    @classmethod
+    def _fits_into_the_queue(cls, value: int, info: ValidationInfo) -> int:
+        if value > info.data.get("queue_capacity", value):
+            raise ValueError("must not be above UNDERCROFT_QUEUE_CAPACITY, or such a request would never be served")
+        return value
 
     def preloaded(self, known: Sequence[str]) -> list[str]:
         """Return the models to load before serving; ``known`` are those that the models directory holds."""

@@ -11,6 +11,7 @@ import sys
 import time
 
 import psycopg
+import sqlalchemy.exc
 import structlog
 from pydantic import Field
 
@@ -42,13 +43,17 @@ def wait_for_server(url: str, wait_s: float) -> None:
     Raises psycopg's error when it does not within ``wait_s``, and at once when it refuses who asks or how.
     """
     end = time.monotonic() + wait_s
+    told = ""
     while True:
         try:
             psycopg.connect(url, connect_timeout=5, application_name="undercroft-migrate").close()
         except psycopg.OperationalError as error:
             if time.monotonic() >= end or _REFUSED.search(str(error)):
                 raise
-            log.info("waiting for the database", said=str(error).splitlines()[0])
+            said = " ".join(str(error).split())
+            if said != told:
+                log.info("waiting for the database", said=said)
+                told = said
             time.sleep(_INTERVAL_S)
         else:
             return
@@ -65,11 +70,12 @@ def main() -> None:
     except UndercroftError as error:
         log.error("not migrated", cause=error.message, remedy=error.remedy, reason=error.reason)
         sys.exit(FAILED)
-    except psycopg.OperationalError as error:
+    except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
+        cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
         log.error(
             "not migrated",
-            cause=str(error).strip(),
-            remedy="Check UNDERCROFT_DATABASE_URL, its user and its TLS, and the server.",
+            cause=str(cause).strip(),
+            remedy="Check UNDERCROFT_DATABASE_URL, its user with its rights and its TLS, and the server.",
         )
         sys.exit(FAILED)
     log.info("migrated")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
+import psutil
 import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -19,7 +20,7 @@ from services.core import grpc as core_grpc
 from services.core.db import Database
 from services.core.grpc import error_reason, open_channel, serve
 from services.core.settings import ServiceSettings
-from tests.support.postgres import start_test_postgres
+from tests.support.postgres import PostgresForTests, start_test_postgres
 
 Status = health_pb2.HealthCheckResponse
 
@@ -78,6 +79,46 @@ async def test_what_was_waited_for_is_not_asked_again(
         with pytest.raises(grpc.aio.AioRpcError) as told:
             await stub.GetProject(project_service_pb2.GetProjectRequest(name="projects/one"), wait_for_ready=True)
     assert (told.value.code(), error_reason(told.value)[0], servicer.calls) == (code, reason, calls)
+
+
+async def test_a_database_that_hangs_is_told_to_calls_without_a_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db, "_PING_S", 0.5)
+    monkeypatch.setattr(db, "_CHECK_INTERVAL_S", 0.0)
+    server = start_test_postgres(tmp_path / "postgres")
+    database = Database(server.create_database(), size=1)
+    await database.open()
+    database._pool.timeout = 1.0
+    async with database.snapshot() as connection:
+        row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
+    assert row is not None
+    # The backend and its parent, which would take new connections.
+    backend = psutil.Process(row["pg_backend_pid"])
+    stopped = [backend, backend.parent()]
+    for process in stopped:
+        process.suspend()
+    try:
+        async with asyncio.timeout(30):
+            with pytest.raises(PoolTimeout):
+                async with database.snapshot():
+                    pass
+    finally:
+        for process in stopped:
+            process.resume()
+    async with database.snapshot() as connection:
+        await connection.execute("SELECT 1")
+    await database.close()
+    server.stop()
+
+
+async def test_a_database_is_spoken_to_in_utf8_whatever_its_url_says(postgres: PostgresForTests) -> None:
+    database = Database(psycopg.conninfo.make_conninfo(postgres.create_database(), client_encoding="LATIN1"))
+    await database.open()
+    async with database.snapshot() as connection:
+        row = await (await connection.execute("SELECT %s AS arrow", ("→",))).fetchone()
+    assert row == {"arrow": "→"}
+    await database.close()
 
 
 async def test_health_says_that_the_database_is_away_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ def run(service: str, folder: Path, **given: str) -> tuple[int, list[dict[str, s
     )
     assert "do-not-show" not in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+    assert "Warning" not in done.stdout + done.stderr
     return done.returncode, [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
 
 
@@ -82,6 +83,24 @@ def test_what_is_not_there_is_told_with_its_setting(
     assert code in {FAILED, WRONG_SETTINGS}
     assert log[-1]["event"] == f"{service} does not run"
     assert f"UNDERCROFT_{setting}" in log[-1]["remedy"]
+
+
+def test_a_role_without_rights_is_told(tmp_path: Path, postgres: PostgresForTests) -> None:
+    url = postgres.create_database()
+    migrate(url)
+    with psycopg.connect(url) as session:
+        session.execute("CREATE ROLE without_rights LOGIN PASSWORD 'do-not-show'")
+    try:
+        narrow = psycopg.conninfo.make_conninfo(url, user="without_rights", password="do-not-show")
+        code, log = run("decisions", tmp_path, DATABASE_URL=narrow)
+        assert (code, log[-1]["reason"]) == (FAILED, "DATABASE_PERMISSION")
+        assert "permission denied for" in log[-1]["said"]
+        code, log = run("core.migrations", tmp_path, DATABASE_URL=narrow)
+        assert (code, log[-1]["event"]) == (FAILED, "not migrated")
+        assert "permission denied for" in log[-1]["cause"]
+    finally:
+        with psycopg.connect(url) as session:
+            session.execute("DROP ROLE without_rights")
 
 
 @pytest.mark.parametrize(
