@@ -81,6 +81,8 @@ def import_cache(
     try:
         with file.open("rb") as source, connect(home) as client:
             response = client.index.ImportCache(_parts(source, unread))
+            cached = client.index.GetCacheStatus(index_service_pb2.GetCacheStatusRequest()).models
+            here = _model_digests(client).values()
     except OSError as error:
         unread.append(error)
     except grpc.RpcError:
@@ -89,7 +91,15 @@ def import_cache(
             raise
     if unread:
         fail(NotFound(f"{file} can't be read: {unread[0].strerror}.", remedy="Check the path and the disk."))
-    console().print(f"imported {file}: {response.added} vectors added, {response.known} there already", markup=False)
+    out = console()
+    out.print(f"imported {file}: {response.added} vectors added, {response.known} there already", markup=False)
+    for one in cached:
+        if here and one.digest not in here:
+            out.print(
+                f"  {one.vectors} vectors in the cache are of model {one.digest[:_SHORT]}, which is not here:"
+                " install the prepared directory that made them",
+                markup=False,
+            )
 
 
 @group.command("status")

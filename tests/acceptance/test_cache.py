@@ -236,6 +236,11 @@ def test_admins_handle_the_cache_by_the_command_line(appliance: Appliance, tmp_p
     assert "kept for 30 days" in shown
     imported = cache("import", str(file)).stdout
     assert re.search(r": 0 vectors added, [1-9]\d* there already", imported)
+    assert "is not here" not in imported
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(forged("undercroft-embedding-1", "e" * 64, 8))
+    assert "1 vectors in the cache are of model eeeeeeeeeeee, which is not here" in cache("import", str(foreign)).stdout
+    foreign.unlink()
     file.write_bytes(file.read_bytes()[:-3])
     damaged = cache("import", str(file), check=False)
     assert damaged.returncode == 1
