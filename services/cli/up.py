@@ -10,6 +10,7 @@ import typer
 
 from services.appliance.discovery import require
 from services.appliance.home import Home
+from services.cli.connection import named_targets, variable
 from services.cli.options import HomeOption
 from services.cli.output import console, fail
 from services.core.errors import UndercroftError
@@ -52,5 +53,10 @@ def up(
         out.print(f"Undercroft {verb} in {place.root}", markup=False)
         for service, target in require(place).targets.items():
             out.print(f"  {service:<10} {target}", markup=False)
+        if named := named_targets(None):
+            out.print(
+                f"Commands call these services only with --home, or once you unset {', '.join(map(variable, named))}.",
+                style="yellow",
+            )
     except UndercroftError as error:
         fail(error)
