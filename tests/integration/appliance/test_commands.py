@@ -64,6 +64,16 @@ def test_status_tells_trouble_from_rest(app: typer.Typer, home: Home) -> None:
     assert "postgres" in ended.stdout
 
 
+def test_status_says_that_the_database_does_not_answer_the_services(app: typer.Typer, home: Home) -> None:
+    _up(home, embed="serve", ingest="cut-off")
+    shown = CliRunner().invoke(app, ["status", "--home", str(home.root)])
+    assert shown.exit_code == 1
+    assert "postgres.log" in shown.stdout
+    found = json.loads(CliRunner().invoke(app, ["status", "--home", str(home.root), "--json"]).stdout)
+    assert found["healthy"] is False
+    assert [service["health"] for service in found["services"]] == ["serving", "without database"]
+
+
 @pytest.mark.parametrize("command", ["up", "down", "status"])
 def test_a_later_format_is_refused_in_words(app: typer.Typer, tmp_path: Path, command: str) -> None:
     Home(tmp_path / "home").create()
