@@ -424,9 +424,12 @@ def test_a_source_that_cannot_be_listed_keeps_its_files_and_does_not_stop_the_ot
     report = appliance.index(project)
     assert (report.files.new, report.files.deleted) == (1, 0)
     assert before < {chunk.chunk_key for chunk in appliance.export(project)}
+    assert "remove-source" in report.warnings[0]
     snapshot = appliance.search("tool", project).snapshots[0]
     assert snapshot.stale
     assert "gone" in snapshot.stale_reason
+    request = index_service_pb2.ObserveProjectRequest(project=f"projects/{project}")
+    assert "remove-source" in appliance.client.index.ObserveProject(request).snapshot.stale_reason
     os.symlink("/etc", gone)
     appliance.index(project)
     assert not any(chunk.place.path == "passwd" for chunk in appliance.export(project))
