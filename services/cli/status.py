@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.appliance.home import Home
-from services.appliance.record import Health
+from services.appliance.record import ApplianceState, Health
 from services.cli.connection import SERVICES, named_targets, variable
 from services.cli.options import HomeOption
 from services.cli.output import console, fail
@@ -142,7 +142,10 @@ def as_fields(found: ApplianceStatus) -> dict[str, object]:
 
 def _show(found: ApplianceStatus, out: Console) -> None:
     phase = f" ({found.phase})" if found.phase and found.phase != found.state else ""
-    out.print(Text(f"Undercroft is {found.state}{phase}"), soft_wrap=True)
+    state = found.state
+    if state == ApplianceState.READY and not found.healthy:
+        state = "up, but not all of it serves"
+    out.print(Text(f"Undercroft is {state}{phase}"), soft_wrap=True)
     out.print(Text(f"Data: {found.home} ({_size(found.size_bytes)})"), soft_wrap=True)
     for words in (found.message, found.remedy):
         if words and not found.healthy:

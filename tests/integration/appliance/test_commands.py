@@ -68,6 +68,7 @@ def test_status_says_that_the_database_does_not_answer_the_services(app: typer.T
     _up(home, embed="serve", ingest="cut-off")
     shown = CliRunner().invoke(app, ["status", "--home", str(home.root)])
     assert shown.exit_code == 1
+    assert "not all of it serves" in shown.stdout
     assert "postgres.log" in shown.stdout
     found = json.loads(CliRunner().invoke(app, ["status", "--home", str(home.root), "--json"]).stdout)
     assert found["healthy"] is False
