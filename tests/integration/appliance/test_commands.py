@@ -35,6 +35,10 @@ def test_commands_follow_the_life_of_an_appliance(app: typer.Typer, home: Home) 
     again = runner.invoke(app, ["up", *place])
     assert again.exit_code == 0
     assert "already running" in again.stdout
+    assert "--home" not in again.stdout
+    elsewhere = runner.invoke(app, ["up", *place], env={"UNDERCROFT_SEARCH_TARGET": "elsewhere"})
+    assert elsewhere.exit_code == 0
+    assert "only with --home, or once you unset UNDERCROFT_SEARCH_TARGET" in elsewhere.stdout
     shown = runner.invoke(app, ["status", *place])
     assert shown.exit_code == 0
     assert "serving" in shown.stdout
