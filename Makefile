@@ -153,7 +153,9 @@ lock: ## Renew the hash-locked requirement sets from pyproject.toml
 	PYTHON=$(PYTHON) ops/lock
 
 .PHONY: clean
-clean: ## Remove the environment and all caches, the demo's data included
+clean: ## Stop the demo's appliance, and remove the environment and all caches, its data included
+	@$(MAKE) --no-print-directory down || { echo "Nothing is removed, as an appliance may still run in $$UNDERCROFT_HOME. \
+	    Stop it, or where $(VENV) is broken remove that by hand, and run \`make clean\` again." | tr -s " \t" " " >&2; exit 1; }
 	rm -rf $(VENV) $(MODELS_VENV) $(CHART_VENV) .cache
 
 $(VENV)/bin/python:

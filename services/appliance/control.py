@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from services.appliance.process import ProcessIdentity, reap, spawn_detached
 from services.appliance.record import ApplianceRecord, ApplianceState, Health, ServiceRecord, read_record
 from services.appliance.supervisor import EXIT_HELD, end_leftovers, log_path
 from services.core.errors import NotReady
+from services.core.probe import probe
 
 _POLL_S = 0.05
 _CLEANUP_LOCK_LIMIT_S = 10.0
@@ -149,18 +151,22 @@ def inspect(home: Home) -> ApplianceStatus:
     holder = home.supervisor()
     alive = record is not None and record.is_alive()
     postgres = EmbeddedPostgres(home.postgres, log=home.logs / "postgres.log").status()
-    services = tuple(_service_status(service, alive) for service in record.services) if record else ()
+    services = _service_statuses(record, alive) if record else ()
     if record is not None and (alive or record.state is ApplianceState.FAILED):
         state = str(record.state)
     else:
         state = str(ApplianceState.STARTING) if holder else "stopped"
+    message, remedy = _said(record), _remedy(record)
+    if any(service.health is Health.NO_DATABASE for service in services):
+        message = "The database does not answer the services."
+        remedy = f"{home.logs / 'postgres.log'} and the services' own logs beside it tell why."
     left_behind = not alive and holder is None and (postgres.running or any(s.uptime_s is not None for s in services))
     return ApplianceStatus(
         home=home.root,
         state=state,
         phase=record.phase if record and alive else "",
-        message="The supervisor was killed and left processes behind." if left_behind else _said(record),
-        remedy="`undercroft up` takes them over, `undercroft down` stops them." if left_behind else _remedy(record),
+        message="The supervisor was killed and left processes behind." if left_behind else message,
+        remedy="`undercroft up` takes them over, `undercroft down` stops them." if left_behind else remedy,
         supervisor_pid=holder.pid if holder else None,
         uptime_s=holder.uptime_s() if holder else None,
         postgres=postgres,
@@ -229,9 +235,17 @@ def _stop_supervisor(home: Home, supervisor: ProcessIdentity, limit_s: float, on
             )
 
 
+def _service_statuses(record: ApplianceRecord, supervised: bool) -> tuple[ServiceStatus, ...]:
+    with ThreadPoolExecutor() as pool:
+        return tuple(pool.map(lambda service: _service_status(service, supervised), record.services))
+
+
 def _service_status(service: ServiceRecord, supervised: bool) -> ServiceStatus:
     alive = service.process is not None and service.process.is_alive()
     health = service.health if supervised and (alive or service.process is None) else Health.STOPPED
+    # What keeps a service up does not ask for its database, which no restart would bring back.
+    if health is Health.SERVING and probe(service.target, "database") == "NOT_SERVING":
+        health = Health.NO_DATABASE
     uptime_s = service.process.uptime_s() if alive and service.process is not None else None
     return ServiceStatus(service, health, uptime_s)
 

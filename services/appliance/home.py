@@ -139,10 +139,11 @@ class Home:
         return identity if role == "supervisor" else None
 
     @contextlib.contextmanager
-    def lock(self, role: str, limit_s: float = 1.0) -> Iterator[None]:
+    def lock(self, role: str, limit_s: float = 1.0) -> Iterator[int]:
         """Hold the directory: one supervisor at a time. The kernel releases the lock of a process that dies.
 
-        ``role`` says what the holder is; "supervisor" is what ``supervisor()`` reports.
+        ``role`` says what the holder is; "supervisor" is what ``supervisor()`` reports. Yields the descriptor of the
+        lock, for ``holds``.
 
         Raises: Conflict after ``limit_s``, naming the holder.
         """
@@ -159,11 +160,21 @@ class Home:
                     time.sleep(_LOCK_POLL_S)
             _write_holder(descriptor, role)
             try:
-                yield
+                yield descriptor
             finally:
                 os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
+
+    def holds(self, lock: int) -> bool:
+        """Tell whether a lock that was taken still guards this directory: not once that is removed, moved or new."""
+        try:
+            return os.path.samestat(os.fstat(lock), os.stat(self.run / "lock"))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            # A disk that fails for a moment says nothing about the lock.
+            return True
 
     def _holder(self) -> tuple[str, ProcessIdentity | None]:
         try:

@@ -91,6 +91,7 @@ class EmbeddedPostgres:
         self._binaries = binaries
         self._account = account
         self._start_limit_s = start_limit_s
+        self._process: ProcessIdentity | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -146,25 +147,17 @@ class EmbeddedPostgres:
             postmaster = self._find()
             if postmaster is None:
                 return False
-            process = postmaster.process
-            for number, limit_s in (
-                (signal.SIGINT, fast_limit_s),
-                (signal.SIGQUIT, immediate_limit_s),
-                (signal.SIGKILL, immediate_limit_s),
-            ):
-                process.send(number)
-                if process.wait(limit_s):
-                    return True
-            raise NotReady(
-                f"The Postgres server (process {process.pid}) does not end, not even when killed: "
-                "it probably waits for a disk or a network file system.",
-                remedy="See to the storage, then run `undercroft down` again.",
-                reason="POSTGRES_STUCK",
-            )
+            _end(postmaster.process, fast_limit_s, immediate_limit_s)
+            return True
+
+    def abandon(self, *, fast_limit_s: float = 30.0, immediate_limit_s: float = 10.0) -> None:
+        """Shut down the server that was started or found, and touch no files: they are gone, or another's by now."""
+        if self._process is not None:
+            _end(self._process, fast_limit_s, immediate_limit_s)
 
     def is_running(self) -> bool:
-        """Tell whether the server's process lives; one look at /proc, no connection."""
-        return self._find() is not None
+        """Tell whether the server's process lives, even without its files; one look at /proc, no connection."""
+        return self._find() is not None or (self._process is not None and self._process.is_alive())
 
     def status(self) -> PostgresStatus:
         """Look at the server without changing anything."""
@@ -290,6 +283,7 @@ class EmbeddedPostgres:
             self.cluster.pid_file.unlink(missing_ok=True)
 
     def _wait_ready(self, process: ProcessIdentity, deadline: float, log_start: int) -> None:
+        self._process = process
         problem = "it is still starting or recovering"
         while process.is_alive():
             postmaster = self._find()
@@ -347,3 +341,20 @@ class EmbeddedPostgres:
             found = session.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
             if found is None:
                 session.execute(f"CREATE DATABASE {DATABASE} TEMPLATE template0")
+
+
+def _end(process: ProcessIdentity, fast_limit_s: float, immediate_limit_s: float) -> None:
+    for number, limit_s in (
+        (signal.SIGINT, fast_limit_s),
+        (signal.SIGQUIT, immediate_limit_s),
+        (signal.SIGKILL, immediate_limit_s),
+    ):
+        process.send(number)
+        if process.wait(limit_s):
+            return
+    raise NotReady(
+        f"The Postgres server (process {process.pid}) does not end, not even when killed: "
+        "it probably waits for a disk or a network file system.",
+        remedy="See to the storage, then run `undercroft down` again.",
+        reason="POSTGRES_STUCK",
+    )

@@ -30,6 +30,7 @@ class Health(StrEnum):
     STARTING = "starting"
     SERVING = "serving"
     NOT_SERVING = "not serving"
+    NO_DATABASE = "without database"
     UNREACHABLE = "unreachable"
     RESTARTING = "restarting"
     STOPPED = "stopped"

@@ -70,6 +70,7 @@ class Supervisor:
         self._failure: UndercroftError | None = None
         self._postgres_port: int | None = None
         self._identity = _own_identity()
+        self._lock: int | None = None
 
     async def run(self) -> None:
         """Start everything, watch it, and on cancellation stop everything.
@@ -77,7 +78,7 @@ class Supervisor:
         Raises: Conflict when another supervisor holds the directory; NotReady when something does not start.
         """
         self._home.create()
-        with self._home.lock("supervisor"):
+        with self._home.lock("supervisor") as self._lock:
             end_leftovers(self._home, self._limits.drain_s)
             try:
                 await self._start()
@@ -112,6 +113,7 @@ class Supervisor:
         async with _together() as group:
             for service in self._services:
                 group.create_task(service.keep())
+            group.create_task(self._keep_lock())
             group.create_task(self._keep_postgres())
             group.create_task(self._rotate_logs())
 
@@ -122,21 +124,36 @@ class Supervisor:
             await service.stop()
         self._enter("stopping Postgres")
         try:
-            await asyncio.to_thread(self._postgres.stop)
+            await asyncio.to_thread(self._postgres.stop if self._holds_home() else self._postgres.abandon)
         except UndercroftError as error:
             _log.error("%s", error)
             self._failure = self._failure or error
-        if self._failure is None:
+        if self._failure is None and self._holds_home():
             self._home.record.unlink(missing_ok=True)
             return
         self._state = ApplianceState.FAILED
         self._enter("failed")
 
+    async def _keep_lock(self) -> None:
+        """End the appliance once its directory is gone: nobody finds it any more, and the next one would fight it."""
+        while True:
+            if not self._holds_home():
+                raise NotReady(
+                    f"The data directory {self._home.root} was removed or moved while its appliance ran: it ends.",
+                    remedy="Run `undercroft up` to start again, and `undercroft down` before you move a directory.",
+                    reason="HOME_LOST",
+                )
+            await asyncio.sleep(self._limits.health_interval_s)
+
+    def _holds_home(self) -> bool:
+        return self._lock is not None and self._home.holds(self._lock)
+
     async def _keep_postgres(self) -> None:
         while True:
             await asyncio.sleep(self._limits.health_interval_s)
             try:
-                if self._postgres.is_running():
+                # Where the directory is gone this would begin an empty one.
+                if self._postgres.is_running() or not self._holds_home():
                     continue
                 _log.warning("Postgres has ended; it starts again")
                 connection = await asyncio.to_thread(self._postgres.ensure_running)
@@ -202,6 +219,8 @@ class Supervisor:
         self._write()
 
     def _write(self) -> None:
+        if not self._holds_home():
+            return
         failure = self._failure
         record = ApplianceRecord(
             state=self._state,

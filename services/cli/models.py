@@ -321,8 +321,7 @@ def _own_home(home: Path | None, instead: str) -> Home:
 
     ``instead`` begins what is to be done there. A data directory that is named is meant.
     """
-    target = named_targets().get("embed")
-    if home is None and target:
+    if target := named_targets(home).get("embed"):
         raise NotReady(
             f"Models are those of the embed service at {target} (UNDERCROFT_EMBED_TARGET), whose folder this command"
             " can't change.",

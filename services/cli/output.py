@@ -36,10 +36,16 @@ def fail(error: UndercroftError) -> NoReturn:
     raise typer.Exit(1)
 
 
+def is_silence(error: grpc.RpcError) -> bool:
+    """Tell whether a call failed because nobody answered it."""
+    told = explain(error)
+    return told.code == "UNAVAILABLE" and not told.remedy
+
+
 def fail_call(error: grpc.RpcError) -> NoReturn:
     """Print what a failed call says, and end with 1."""
     told = explain(error)
-    if told.code == "UNAVAILABLE" and not told.remedy:
+    if is_silence(error):
         # What gRPC says of a broken connection helps nobody.
         _tell(
             "The service does not answer now.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import tarfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +19,7 @@ from services.core.errors import InvalidArgument
 _PART_BYTES = 1 << 20
 _URL = re.compile(r"[a-z][a-z+.-]*://", re.IGNORECASE)
 _BUNDLE_MARKS = (b"# v2 git bundle", b"# v3 git bundle")
+_COMPRESSED_MARKS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstd
 # Of a release that an archive is named by; the next one is the same source.
 _VERSION = re.compile(r"(?<=.)[-_]v?\d+(?:\.\d+)+[\w.+-]*$", re.IGNORECASE)
 _ENDINGS = re.compile(r"(\.(tar|tgz|gz|zst|tzst|zip|bundle|git|whl))+$", re.IGNORECASE)
@@ -114,8 +117,19 @@ def _place(named: str, revision: str | None, source_id: str) -> Place:
     with path.open("rb") as file:
         if file.read(len(_BUNDLE_MARKS[0])) in _BUNDLE_MARKS:
             return Place(PlaceKind.GIT, str(path), source_id, revision, is_named)
+    if not _ENDINGS.search(path.name) and not _is_archive(path):
+        raise InvalidArgument(
+            f"{named} is no archive, and single files are not indexed.", remedy=f"Name its folder: {path.parent}"
+        )
     slug = _slug(_VERSION.sub("", _ENDINGS.sub("", path.name)))
     return Place(PlaceKind.ARCHIVE, str(path), source_id if is_named else slug)
+
+
+def _is_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.read(4).startswith(_COMPRESSED_MARKS):
+            return True
+    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
 
 
 def _source(client: Client, project: str, place: Place) -> project_pb2.Source:

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from services.appliance.home import Home
-from services.appliance.record import Health
-from services.cli.connection import SERVICES, named_targets
+from services.appliance.record import ApplianceState, Health
+from services.cli.connection import SERVICES, named_targets, variable
 from services.cli.options import HomeOption
 from services.cli.output import console, fail
 from services.core.errors import UndercroftError
@@ -48,9 +48,11 @@ def status(
 ) -> None:
     """Show Postgres, the services and the data directory; where UNDERCROFT_*_TARGET names services, how those are.
 
+    With --home it shows the appliance there all the same.
+
     Ends with 0 when everything serves, 3 when nothing runs, 1 otherwise.
     """
-    if named := named_targets():
+    if named := named_targets(home):
         _show_named(named, as_json=as_json)
         return
     from services.appliance.control import inspect
@@ -79,15 +81,15 @@ def _show_named(targets: Mapping[str, str], *, as_json: bool) -> None:
         typer.echo(json.dumps({"healthy": is_healthy, "services": services}, indent=2))
     else:
         out = console()
-        out.print("Services that UNDERCROFT_*_TARGET names:")
+        out.print("Services that the environment names:")
         table = Table(box=None, pad_edge=False)
-        for heading in ("", "health", "address"):
+        for heading in ("", "health", "address", "variable"):
             table.add_column(heading, no_wrap=True)
         for name in SERVICES:
             answer = answers.get(name)
             words = "not named" if answer is None else _ANSWERS.get(answer, f"does not answer ({answer})")
             colour = "dim" if answer is None else "green" if answer == _SERVES else "red"
-            table.add_row(name, Text(words, style=colour), targets.get(name, "-"))
+            table.add_row(name, Text(words, style=colour), targets.get(name, "-"), variable(name))
         out.print(table)
     if not is_healthy:
         raise typer.Exit(EXIT_UNHEALTHY)
@@ -140,7 +142,10 @@ def as_fields(found: ApplianceStatus) -> dict[str, object]:
 
 def _show(found: ApplianceStatus, out: Console) -> None:
     phase = f" ({found.phase})" if found.phase and found.phase != found.state else ""
-    out.print(Text(f"Undercroft is {found.state}{phase}"), soft_wrap=True)
+    state = found.state
+    if state == ApplianceState.READY and not found.healthy:
+        state = "up, but not all of it serves"
+    out.print(Text(f"Undercroft is {state}{phase}"), soft_wrap=True)
     out.print(Text(f"Data: {found.home} ({_size(found.size_bytes)})"), soft_wrap=True)
     for words in (found.message, found.remedy):
         if words and not found.healthy:

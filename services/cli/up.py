@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from services.appliance.discovery import require
 from services.appliance.home import Home
+from services.cli.connection import SERVICES, variable
 from services.cli.options import HomeOption
 from services.cli.output import console, fail
 from services.core.errors import UndercroftError
@@ -52,5 +54,9 @@ def up(
         out.print(f"Undercroft {verb} in {place.root}", markup=False)
         for service, target in require(place).targets.items():
             out.print(f"  {service:<10} {target}", markup=False)
+        if named := [name for name in map(variable, SERVICES) if os.environ.get(name)]:
+            out.print(
+                f"Commands call these services only with --home, or once you unset {', '.join(named)}.", style="yellow"
+            )
     except UndercroftError as error:
         fail(error)

@@ -111,7 +111,9 @@ class DecisionService:
         async with self._database.snapshot(asked.timeout_s) as connection:
             scopes = await resolve(connection, asked.projects, asked.visible)
         if not any(scope.generation for scope in scopes):
-            return WhyAnswer((), scopes, ("Nothing has been published yet: index a folder first.",))
+            return WhyAnswer(
+                (), scopes, ("Nothing has been published yet: index a folder, or wait for its first run.",)
+            )
         search = _Search()
         await self._next_page(asked, scopes, search)
         async with self._database.snapshot(asked.timeout_s) as connection:

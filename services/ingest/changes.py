@@ -168,7 +168,9 @@ def _identity(root: Path) -> tuple[int, int]:
         status = os.stat(root)
     except OSError as error:
         raise NotFound(
-            f"{root} is not there: {error.strerror}.", remedy="Check the path, and the mount if there is one."
+            f"{root} is not there: {error.strerror}.",
+            remedy="Check the path, and the mount if there is one. Of a folder that is gone for good, "
+            "`undercroft projects remove-source` takes the source out of the project.",
         ) from error
     return status.st_dev, status.st_ino
 

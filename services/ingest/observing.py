@@ -61,7 +61,8 @@ class Observer:
                 else:
                     reasons += await asyncio.to_thread(self._compare_folder, source, files, hinted, seen)
             except (NotFound, InvalidArgument, PermissionDenied) as error:
-                reasons.append(f"source {source.name}: {error.message}")
+                # What is stale for this reason no run can mend.
+                reasons.append(f"source {source.name}: {error}".rstrip("."))
         counts = ((seen.new, "new"), (seen.changed, "changed"), (seen.deleted, "deleted"))
         if parts := [f"{n} {word}" for n, word in counts if n]:
             reasons.append(f"files since the last run: {', '.join(parts)}")

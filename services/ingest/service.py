@@ -102,9 +102,17 @@ class IngestService:
         self._default_model = default_model
 
     async def create_project(self, project_id: str, wanted: ProjectChanges) -> Project:
-        """Create a project; no embedding model takes the default one, "" means no dense retrieval."""
+        """Create a project; no embedding model takes the default one, "" means no dense retrieval.
+
+        A model that is named and that the embed service refuses is refused here and now; the default one is not, since
+        nobody asked for it.
+        """
         check_id(project_id, "project")
         _check_changes(wanted)
+        if wanted.embedding_model:
+            async with self._database.transaction() as connection:
+                await projects.check_free(connection, project_id)
+            await self._check_usable(wanted.embedding_model)
         model = self._default_model if wanted.embedding_model is None else wanted.embedding_model
         async with self._database.transaction() as connection:
             made = await projects.create_project(connection, project_id, wanted.display_name or "", check_model(model))
@@ -124,14 +132,18 @@ class IngestService:
         _check_changes(updates)
         project = await self.get_project(name, visible)
         if updates.embedding_model and updates.embedding_model != project.embedding_model:
-            with contextlib.suppress(Unavailable):
-                await self._embedder.model(updates.embedding_model, is_patient=False)
+            await self._check_usable(updates.embedding_model)
         async with self._database.transaction() as connection:
             await projects.update_project(connection, project.id, updates)
             after = await projects.get_project(connection, name, visible)
             if after.settings != project.settings:
                 await projects.outdate(connection, project.id, _changed(project, after))
             return await projects.get_project(connection, name, visible)
+
+    async def _check_usable(self, model: str) -> None:
+        """Refuse a model that the embed service refuses; one that is away may have it."""
+        with contextlib.suppress(Unavailable):
+            await self._embedder.model(model, is_patient=False)
 
     async def delete_project(self, name: str, visible: Visible) -> None:
         async with self._database.transaction() as connection:

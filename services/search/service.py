@@ -348,7 +348,7 @@ def _hints(
 ) -> list[Hint]:
     """Say why nothing was found, and what to try."""
     if not targets:
-        return [Hint("nothing_published", "Nothing has been published yet: index a folder first.")]
+        return [Hint("nothing_published", "Nothing has been published yet: index a folder, or wait for its first run.")]
     hints = []
     known = [opened.lexical for _, opened in targets if opened.lexical is not None]
     if asked.restriction and any(index.frequency(term) for index in known for term in terms):

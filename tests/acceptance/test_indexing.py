@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -325,7 +326,10 @@ def test_one_function_is_searchable_right_after_its_run(appliance: Appliance, tm
 def test_a_missing_model_degrades_dense_retrieval_alone_and_the_next_run_fills_it_in(
     appliance: Appliance, tmp_path: Path, project: str
 ) -> None:
-    appliance.create_project(project, [write(tmp_path / "shop", SMALL)], model="no-such-model")
+    vanishing = appliance.home / "models" / "vanishing"
+    shutil.copytree(appliance.home / "models" / MODEL, vanishing)
+    appliance.create_project(project, [write(tmp_path / "shop", SMALL)], model="vanishing")
+    shutil.rmtree(vanishing)
     degraded = appliance.index(project)
     assert degraded.published
     assert [one.method for one in degraded.degraded] == ["dense"]
@@ -344,6 +348,20 @@ def test_a_missing_model_degrades_dense_retrieval_alone_and_the_next_run_fills_i
     assert filled.renewal_reason
     assert not filled.degraded
     assert appliance.search("total price of a cart", project, preset="dense").hits
+
+
+def test_a_new_project_with_a_model_that_is_not_there_is_refused_at_once(
+    appliance: Appliance, tmp_path: Path, project: str
+) -> None:
+    folder = write(tmp_path / "shop", SMALL)
+    refused = undercroft(
+        "index", str(folder), "-p", project, "--model", "no-such-model", home=appliance.home, check=False
+    )
+    assert refused.returncode == 1
+    assert "no-such-model" in refused.stderr
+    with pytest.raises(grpc.RpcError) as missing:
+        appliance.status(project)
+    assert explain(missing.value).code == "NOT_FOUND"
 
 
 def test_two_folders_of_one_name_are_not_taken_for_one_project(appliance: Appliance, tmp_path: Path) -> None:
@@ -406,9 +424,12 @@ def test_a_source_that_cannot_be_listed_keeps_its_files_and_does_not_stop_the_ot
     report = appliance.index(project)
     assert (report.files.new, report.files.deleted) == (1, 0)
     assert before < {chunk.chunk_key for chunk in appliance.export(project)}
+    assert "remove-source" in report.warnings[0]
     snapshot = appliance.search("tool", project).snapshots[0]
     assert snapshot.stale
     assert "gone" in snapshot.stale_reason
+    request = index_service_pb2.ObserveProjectRequest(project=f"projects/{project}")
+    assert "remove-source" in appliance.client.index.ObserveProject(request).snapshot.stale_reason
     os.symlink("/etc", gone)
     appliance.index(project)
     assert not any(chunk.place.path == "passwd" for chunk in appliance.export(project))

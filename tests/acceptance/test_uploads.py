@@ -308,6 +308,14 @@ def test_the_command_sends_an_archive_and_replaces_it(appliance: Appliance, tmp_
     assert not {"never", "evil"} & {line.split()[0] for line in listed.splitlines()}
 
 
+def test_a_single_file_is_refused_with_its_folder_named(appliance: Appliance, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Shop\n")
+    refused = undercroft("index", str(tmp_path / "README.md"), home=appliance.home, check=False)
+    assert refused.returncode == 1
+    assert "single files are not indexed" in refused.stderr
+    assert refused.stderr.rstrip().endswith(f"Name its folder: {tmp_path}")
+
+
 def test_the_next_release_takes_the_place_of_the_one_before(appliance: Appliance, tmp_path: Path) -> None:
     for version, text in (("1.2", "# Old\n"), ("v1.10.0rc1", "# New\n")):
         archive = tmp_path / f"lib-{version}.tar"

@@ -5,6 +5,7 @@
 ``broken``    says why and ends with 3
 ``silent``    runs and never listens
 ``idle``      listens and never says SERVING
+``cut-off``   serves, and says that its database does not answer
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def main(mode: str, file: str) -> int:
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     status = health_pb2.HealthCheckResponse.NOT_SERVING if mode == "idle" else health_pb2.HealthCheckResponse.SERVING
     servicer.set("", status)
+    if mode == "cut-off":
+        servicer.set("database", health_pb2.HealthCheckResponse.NOT_SERVING)
     server.add_insecure_port(os.environ["UNDERCROFT_LISTEN"])
     server.start()
     print("listening", flush=True)

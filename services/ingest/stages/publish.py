@@ -161,7 +161,7 @@ class PublishStage:
         self, connection: Connection, scope: Scope, found: Mapping[int, SourceState], changed_since: Sequence[str]
     ) -> None:
         """Remember what was seen of the sources, and whether anything has changed since."""
-        reasons = [f"source {name}: {error.message}" for name, error in self._run.unlisted.items()]
+        reasons = [f"source {name}: {error}".rstrip(".") for name, error in self._run.unlisted.items()]
         present = await projects.hold_sources(connection, scope.project.id)
         for state in found.values():
             if state.source.id in present:

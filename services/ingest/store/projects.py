@@ -59,10 +59,18 @@ async def create_project(connection: Connection, name: str, display_name: str, e
             (name, display_name or name, embedding_model),
         )
     except psycopg.errors.UniqueViolation:
-        raise Conflict(
-            f"There is a project {name!r} already.", remedy="Choose another id.", reason="ALREADY_EXISTS"
-        ) from None
+        raise _project_taken(name) from None
     return await get_project(connection, name, Visible())
+
+
+async def check_free(connection: Connection, name: str) -> None:
+    """Raise Conflict when there is a project of that id."""
+    if await (await connection.execute("SELECT 1 FROM projects WHERE name = %s", (name,))).fetchone() is not None:
+        raise _project_taken(name)
+
+
+def _project_taken(name: str) -> Conflict:
+    return Conflict(f"There is a project {name!r} already.", remedy="Choose another id.", reason="ALREADY_EXISTS")
 
 
 async def get_project(connection: Connection, name: str, visible: Visible, *, lock: bool = False) -> Project:

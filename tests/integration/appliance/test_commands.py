@@ -35,6 +35,10 @@ def test_commands_follow_the_life_of_an_appliance(app: typer.Typer, home: Home) 
     again = runner.invoke(app, ["up", *place])
     assert again.exit_code == 0
     assert "already running" in again.stdout
+    assert "--home" not in again.stdout
+    elsewhere = runner.invoke(app, ["up", *place], env={"UNDERCROFT_SEARCH_TARGET": "elsewhere"})
+    assert elsewhere.exit_code == 0
+    assert "only with --home, or once you unset UNDERCROFT_SEARCH_TARGET" in elsewhere.stdout
     shown = runner.invoke(app, ["status", *place])
     assert shown.exit_code == 0
     assert "serving" in shown.stdout
@@ -62,6 +66,17 @@ def test_status_tells_trouble_from_rest(app: typer.Typer, home: Home) -> None:
     ended = CliRunner().invoke(app, ["down", "--home", str(home.root)])
     assert ended.exit_code == 0
     assert "postgres" in ended.stdout
+
+
+def test_status_says_that_the_database_does_not_answer_the_services(app: typer.Typer, home: Home) -> None:
+    _up(home, embed="serve", ingest="cut-off")
+    shown = CliRunner().invoke(app, ["status", "--home", str(home.root)])
+    assert shown.exit_code == 1
+    assert "not all of it serves" in shown.stdout
+    assert "postgres.log" in shown.stdout
+    found = json.loads(CliRunner().invoke(app, ["status", "--home", str(home.root), "--json"]).stdout)
+    assert found["healthy"] is False
+    assert [service["health"] for service in found["services"]] == ["serving", "without database"]
 
 
 @pytest.mark.parametrize("command", ["up", "down", "status"])

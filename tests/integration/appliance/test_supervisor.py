@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from services.appliance.process import command_line
 from services.appliance.record import ApplianceRecord, ApplianceState, Health, ServiceRecord, read_record
 from services.core.errors import NotReady
 from tests.integration.appliance.conftest import end_appliance, is_alive
+from tests.support.postgres import copy_initialised
 
 Wait = Callable[[Callable[[], bool]], None]
 
@@ -253,3 +255,36 @@ class TestKilledSupervisor:
         _up(home, embed="serve")
         assert not is_alive(embed)
         assert not is_alive(worker)
+
+
+class TestLostHome:
+    @pytest.fixture
+    def own_home(self, tmp_path: Path) -> Iterator[Home]:
+        place = Home(tmp_path / "home")
+        place.create()
+        copy_initialised(place.postgres)
+        yield place
+        if (supervisor := place.supervisor()) is not None:
+            supervisor.send(signal.SIGKILL)
+        control.stop(place, leftover_drain_s=0.1)
+        shutil.rmtree(place.root, ignore_errors=True)
+
+    def test_ends_with_all_that_ran_and_makes_nothing_anew(self, own_home: Home) -> None:
+        record = _up(own_home, embed="serve", ingest="stubborn")
+        pids = [_pid(own_home, "embed"), _pid(own_home, "ingest"), _postgres_pid(own_home)]
+        shutil.rmtree(own_home.root)
+        assert record.supervisor.wait(20)
+        assert not [pid for pid in pids if is_alive(pid)]
+        assert not own_home.root.exists()
+
+    def test_leaves_the_directory_to_the_next_one(self, own_home: Home, tmp_path: Path) -> None:
+        record = _up(own_home, embed="serve")
+        pids = [_pid(own_home, "embed"), _postgres_pid(own_home)]
+        own_home.run.rename(tmp_path / "run")
+        own_home.create()
+        with own_home.lock("the next one"):
+            assert record.supervisor.wait(20)
+        assert not [pid for pid in pids if is_alive(pid)]
+        assert sorted(file.name for file in own_home.run.iterdir()) == ["lock"]
+        assert "was removed or moved" in (own_home.logs / "supervisor.log").read_text()
+        assert _up(own_home, embed="serve").state is ApplianceState.READY

@@ -13,7 +13,7 @@ import typer
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from typer.testing import CliRunner
 
-from services.cli import models, status
+from services.cli import models, projects, search, status
 
 Status = health_pb2.HealthCheckResponse
 NOBODY = "127.0.0.1:1"
@@ -22,8 +22,8 @@ NOBODY = "127.0.0.1:1"
 @pytest.fixture
 def app() -> typer.Typer:
     application = typer.Typer()
-    status.register(application)
-    models.register(application)
+    for module in (status, models, search, projects):
+        module.register(application)
     return application
 
 
@@ -93,3 +93,43 @@ def test_models_of_services_elsewhere_are_not_changed_here(
     assert NOBODY in told.output
     assert "UNDERCROFT_MODELS" in told.output
     assert not (tmp_path / "home").exists()
+
+
+def test_a_service_that_does_not_answer_is_named_with_its_variable(
+    app: typer.Typer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNDERCROFT_SEARCH_TARGET", NOBODY)
+    told = CliRunner().invoke(app, ["search", "anything"])
+    assert told.exit_code == 1
+    assert f"search at {NOBODY} (UNDERCROFT_SEARCH_TARGET)" in told.stderr
+    assert "--home" in told.stderr
+
+
+def test_a_service_that_is_not_named_beside_others_is_asked_for(
+    app: typer.Typer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNDERCROFT_SEARCH_TARGET", NOBODY)
+    told = CliRunner().invoke(app, ["projects", "list"])
+    assert told.exit_code == 1
+    assert "UNDERCROFT_INGEST_TARGET is not set while others are (UNDERCROFT_SEARCH_TARGET)" in told.stderr
+
+
+@pytest.mark.parametrize("command", [["status"], ["search", "anything"], ["models", "remove", "m"]])
+def test_a_name_that_is_no_address_is_refused_in_words(
+    app: typer.Typer, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNDERCROFT_SEARCH_TARGET", "localhost")
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 1
+    assert "UNDERCROFT_SEARCH_TARGET must be host:port" in told.stderr
+
+
+@pytest.mark.parametrize("command", [["status"], ["search", "anything"]])
+def test_a_data_directory_that_is_named_is_meant(
+    app: typer.Typer, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNDERCROFT_SEARCH_TARGET", NOBODY)
+    told = CliRunner().invoke(app, [*command, "--home", str(tmp_path / "home")])
+    assert told.exit_code == (3 if command == ["status"] else 1)
+    assert str(tmp_path / "home") in told.output
+    assert NOBODY not in told.output

@@ -99,7 +99,7 @@ class ProjectServiceServicer:
     """
 
     def CreateProject(self, request, context):
-        """Creates a project. ALREADY_EXISTS when the id is taken.
+        """Creates a project. ALREADY_EXISTS when the id is taken; a model that is named and that can't be used is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

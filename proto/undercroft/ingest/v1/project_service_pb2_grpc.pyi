@@ -36,7 +36,7 @@ class ProjectServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ProjectServiceAsyncStub: ...
     CreateProject: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.CreateProjectRequest, _project_pb2.Project]
-    """Creates a project. ALREADY_EXISTS when the id is taken."""
+    """Creates a project. ALREADY_EXISTS when the id is taken; a model that is named and that can't be used is refused."""
     GetProject: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.GetProjectRequest, _project_pb2.Project]
     """Gets a project."""
     ListProjects: _grpc.UnaryUnaryMultiCallable[_project_service_pb2.ListProjectsRequest, _project_service_pb2.ListProjectsResponse]
@@ -68,7 +68,7 @@ class ProjectServiceAsyncStub(ProjectServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateProject: _aio.UnaryUnaryMultiCallable[_project_service_pb2.CreateProjectRequest, _project_pb2.Project]  # type: ignore[assignment]
-    """Creates a project. ALREADY_EXISTS when the id is taken."""
+    """Creates a project. ALREADY_EXISTS when the id is taken; a model that is named and that can't be used is refused."""
     GetProject: _aio.UnaryUnaryMultiCallable[_project_service_pb2.GetProjectRequest, _project_pb2.Project]  # type: ignore[assignment]
     """Gets a project."""
     ListProjects: _aio.UnaryUnaryMultiCallable[_project_service_pb2.ListProjectsRequest, _project_service_pb2.ListProjectsResponse]  # type: ignore[assignment]
@@ -103,7 +103,7 @@ class ProjectServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _project_service_pb2.CreateProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_project_pb2.Project, _abc.Awaitable[_project_pb2.Project]]:
-        """Creates a project. ALREADY_EXISTS when the id is taken."""
+        """Creates a project. ALREADY_EXISTS when the id is taken; a model that is named and that can't be used is refused."""
 
     @_abc_1.abstractmethod
     def GetProject(
