@@ -52,7 +52,8 @@ case "$1 ${2:-}" in
     "volume mount") ! exists "broken-$3" || { echo "Error: special device does not exist" >&2; exit 125; }
         echo "$PWD/volume-$3" ;;
     "volume unmount") ;;
-    "volume rm") rm -rf "volume-$4" ;;
+    "volume rm") rm -r "volume-$3" ;;
+    "ps -a") name=${4#volume=}; ! exists "holders-$name" || cat "holders-$name" ;;
     "unshare "*) "${@:2}" ;;
     "pod exists") exists pod ;;
     "pod stop" | "pod rm") rm -f pod ;;
@@ -376,6 +377,15 @@ def test_purge_empties_what_was_made_beforehand_and_deletes_the_rest(host: Host,
     assert not (host.podman / "volume-undercroft-sidecars").exists()
     assert not (postgres / "pgdata").exists()
     assert (postgres / "foreign").exists()
+
+
+def test_purge_deletes_nothing_while_a_container_of_somebody_else_uses_a_volume(host: Host, listeners: str) -> None:
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    (host.podman / "holders-undercroft-sidecars").write_text("backup\n")
+    code, said = host.run("purge", "--yes")
+    assert (code, "undercroft-sidecars is used by a container that is not ours, backup" in said) == (1, True), said
+    assert (host.podman / "volume-undercroft-postgres").exists()
+    assert (host.podman / "secret").exists()
 
 
 def test_one_at_a_time(host: Host) -> None:
