@@ -44,7 +44,7 @@ case "$1 ${2:-}" in
         }], \"options\": \"$(cat "network-$3")\"}]" ;;
     "network rm") rm -f "network-$3" ;;
     "secret inspect") exists secret ;;
-    "secret create") cat >secret ;;
+    "secret create") ! exists secret || { echo "secret name in use" >&2; exit 125; }; cat >secret ;;
     "secret rm") rm -f secret ;;
     "volume exists") exists "volume-$3" ;;
     "volume inspect") exists "volume-$5" || exit 125
@@ -330,8 +330,14 @@ def test_the_secret_is_made_again_from_the_state_folder(host: Host, listeners: s
     (host.podman / "secret").unlink()
     assert host.run("up")[0] == 0
     assert (host.podman / "secret").read_bytes() == made
-    (host.podman / "secret").unlink()
+    # One of another database, as on a host where the folder was restored.
+    (host.podman / "secret").write_text("old")
+    assert host.run("up")[0] == 0
+    assert (host.podman / "secret").read_bytes() == made
     (host.state / "password").unlink()
+    assert host.run("up")[0] == 0
+    assert (host.podman / "secret").read_bytes() == made
+    (host.podman / "secret").unlink()
     code, said = host.run("up")
     assert (code, "bring one of them back" in said) == (1, True)
     assert (host.podman / "pod").exists()
