@@ -57,11 +57,13 @@ case "$1 ${2:-}" in
     "unshare "*) "${@:2}" ;;
     "pod exists") exists pod ;;
     "pod stop" | "pod rm") rm -f pod ;;
-    "pod inspect") exists pod && echo infra ;;
+    "pod inspect") exists pod || exit 125
+        case "$4" in *Labels*) cat pod ;; *) echo infra ;; esac ;;
     "create "*) [ $# = 3 ] || { echo "no command or entrypoint provided" >&2; exit 125; }; echo container ;;
     "cp "*) mkdir -m 700 "$3/tiny"; echo "{}" >"$3/tiny/manifest.json"; chmod 600 "$3/tiny/manifest.json" ;;
     "rm container") ;;
-    "kube play") touch pod; mkdir -p volume-undercroft-postgres/pgdata volume-undercroft-sidecars
+    "kube play") sed -n 's/^ *undercroft.state: "\(.*\)"$/\1/p' "${!#}" >pod
+        mkdir -p volume-undercroft-postgres/pgdata volume-undercroft-sidecars
         echo 17 >volume-undercroft-postgres/pgdata/PG_VERSION; echo >volume-undercroft-sidecars/made ;;
     "container inspect")
         exists pod || exit 125
@@ -154,7 +156,7 @@ def listeners(host: Host) -> Iterator[str]:
         one.bind((address, port))
         one.listen()
         opened.append(one)
-    (host.podman / "pod").touch()
+    (host.podman / "pod").write_text(f"{host.state}\n")
     host.state.mkdir()
     (host.state / "undercroft.yaml").write_text(f'  - {{hostIP: "{address}"}}\n')
     yield address
@@ -242,6 +244,16 @@ def test_a_port_of_another_program_is_named_and_our_own_is_not(host: Host, liste
     (host.podman / "pod").unlink()
     code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
     assert (code, "is taken" in said) == (1, True), said
+
+
+def test_a_port_that_swallows_what_is_sent_is_named(host: Host) -> None:
+    address = f"127.{os.getpid() % 200 + 10}.{id(host) % 200}.9"
+    with socket.socket() as full, socket.socket() as first:
+        full.bind((address, PORTS[1]))
+        full.listen(0)
+        first.connect((address, PORTS[1]))
+        code, said = host.run("up", UNDERCROFT_ADDRESS=address)
+    assert (code, "50052" in said, "neither answers nor refuses" in said) == (1, True, True), said
 
 
 def test_status_sees_that_the_database_does_not_answer(host: Host, listeners: str) -> None:
@@ -383,6 +395,18 @@ def test_purge_empties_what_was_made_beforehand_and_deletes_the_rest(host: Host,
     assert not (host.podman / "volume-undercroft-sidecars").exists()
     assert not (postgres / "pgdata").exists()
     assert (postgres / "foreign").exists()
+
+
+@pytest.mark.parametrize(
+    ("label", "words"), [("/srv/other one", "UNDERCROFT_STATE=/srv/other\\ one undercroft down"), ("", "did not make")]
+)
+def test_a_pod_of_somebody_else_stays(host: Host, listeners: str, label: str, words: str) -> None:
+    (host.podman / "pod").write_text(f"{label}\n")
+    for command in (("up",), ("down",), ("purge", "--yes")):
+        code, said = host.run(*command, UNDERCROFT_ADDRESS=listeners)
+        assert (code, words in said) == (1, True), said
+    assert (host.podman / "pod").exists()
+    assert not [call for call in host.calls() if call[:2] not in (["pod", "exists"], ["pod", "inspect"])]
 
 
 def test_purge_deletes_nothing_while_a_container_of_somebody_else_uses_a_volume(host: Host, listeners: str) -> None:
