@@ -171,8 +171,17 @@ def test_the_model_comes_out_of_its_image_readable_whatever_the_umask(host: Host
         assert stat.S_IMODE(path.stat().st_mode) == 0o755
     assert stat.S_IMODE((host.state / "models" / "tiny" / "manifest.json").stat().st_mode) == 0o644
     assert os.listdir(host.state / "models") == ["tiny"]
-    # Once more: the new one takes its place.
+
+
+def test_a_model_that_is_there_stays(host: Host) -> None:
     assert host.run("model")[0] == 0
+    code, said = host.run("model")
+    assert (code, "tiny is there already" in said) == (0, True), said
+    (host.state / "models" / "tiny" / "manifest.json").write_text("of the admin\n")
+    code, said = host.run("model")
+    assert (code, "move it away" in said) == (1, True), said
+    assert (host.state / "models" / "tiny" / "manifest.json").read_text() == "of the admin\n"
+    assert os.listdir(host.state / "models") == ["tiny"]
 
 
 def test_paths_reach_the_pod_as_they_are(host: Host, listeners: str) -> None:
