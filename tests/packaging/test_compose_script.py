@@ -72,7 +72,7 @@ case "$1 ${2:-}" in
                 if exists "seen-$3"; then cat "seen-$3"
                 elif [ "$3" = undercroft-migrate ]; then echo "exited 0 0 1000 1005"
                 else echo "running 0 0 1000 0"; fi ;;
-            *) echo running ;;
+            *) if exists paused; then echo paused; else echo running; fi ;;
         esac ;;
     "exec "*) ! exists "exec-$2" || . "./exec-$2" ;;
     *) echo "nobody expected: $*" >&2; exit 1 ;;
@@ -253,6 +253,13 @@ def test_a_port_of_another_program_is_named_and_our_own_is_not(host: Host, liste
     (host.podman / "pod").unlink()
     code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
     assert (code, "is taken" in said) == (1, True), said
+
+
+def test_a_pod_that_is_paused_is_told(host: Host, listeners: str) -> None:
+    (host.podman / "paused").touch()
+    code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
+    assert (code, "'podman pod unpause undercroft'" in said) == (1, True), said
+    assert (host.podman / "pod").exists()
 
 
 def test_a_port_that_swallows_what_is_sent_is_named(host: Host) -> None:
