@@ -72,9 +72,10 @@ class Check:
         self.scratch = scratch
         self.state = scratch / "state"
         self.sources = scratch / 'R&D | "code"'
+        (scratch / "compose.env").touch()
         self.environment: dict[str, str] = {
             **{name: value for name, value in os.environ.items() if not name.startswith("UNDERCROFT_")},
-            "CONFIG": str(scratch / "none"),
+            "CONFIG": str(scratch / "compose.env"),
             "UNDERCROFT_STATE": str(self.state),
             "UNDERCROFT_IMAGES": IMAGES,
         }

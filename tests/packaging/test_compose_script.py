@@ -222,6 +222,29 @@ def test_a_file_of_settings_that_bash_cannot_read_is_named(host: Host, text: str
     assert host.calls() == []
 
 
+def test_a_file_of_settings_that_is_none_or_of_windows_is_named(host: Host) -> None:
+    config = host.root / "compose.env"
+    for wrong in (config, host.root):
+        code, said = host.run("status", CONFIG=str(wrong))
+        assert (code, f"CONFIG names {wrong}, which is no file" in said) == (1, True), said
+    config.write_bytes(b"UNDERCROFT_TAG=0.1.0\r\n")
+    code, said = host.run("status", CONFIG=str(config))
+    assert (code, f"{config} has the line ends of Windows" in said) == (1, True), said
+    # Where nobody names it there may be none, and no HOME either.
+    code, said = host.run("status", HOME="")
+    assert (code, "not up" in said) == (1, True), said
+
+
+def test_a_full_disk_leaves_no_half_of_a_password(host: Host, listeners: str) -> None:
+    program = host.root / "bin" / "cat"
+    program.write_text('#!/bin/sh\n[ $# = 0 ] || exec /bin/cat "$@"\nprintf half\nexit 1\n')
+    program.chmod(0o755)
+    code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
+    assert (code, f"{host.state}/password can't be written: is there room" in said) == (1, True), said
+    assert sorted(one.name for one in host.state.glob("*") if "password" in one.name or "new" in one.name) == []
+    assert (host.podman / "pod").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
