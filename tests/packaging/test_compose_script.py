@@ -436,6 +436,19 @@ def test_purge_empties_what_was_made_beforehand_and_deletes_the_rest(host: Host,
     assert (postgres / "foreign").exists()
 
 
+def test_purge_goes_on_past_a_volume_whose_disk_is_gone(host: Host, listeners: str) -> None:
+    volume(host, "postgres")
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    (host.podman / "broken-undercroft-postgres").touch()
+    code, said = host.run("purge", "--yes")
+    assert (code, "special device" in said) == (1, True), said
+    assert "undercroft-postgres stayed" in said
+    assert "'podman volume rm undercroft-postgres'" in said
+    assert not (host.podman / "volume-undercroft-sidecars").exists()
+    assert not (host.podman / "secret").exists()
+    assert not (host.podman / "network-undercroft").exists()
+
+
 @pytest.mark.parametrize(
     ("label", "words"), [("/srv/other one", "UNDERCROFT_STATE=/srv/other\\ one undercroft down"), ("", "did not make")]
 )
