@@ -39,7 +39,9 @@ case "$1 ${2:-}" in
             4.[0-4].*no_default_route*) exit 125 ;;
         esac
         echo "$@" >network-undercroft ;;
-    "network inspect") echo "[{\"subnets\": [{
+    "network inspect")
+        if [ "$3" = --format ]; then sed -n 's/.*--label [^ ]*=\([^ ]*\).*/\1/p' "network-$5"; exit; fi
+        echo "[{\"subnets\": [{
         \"subnet\": \"10.89.0.0/24\",
         }], \"options\": \"$(cat "network-$3")\"}]" ;;
     "network rm") rm -f "network-$3" ;;
@@ -447,6 +449,14 @@ def test_purge_goes_on_past_a_volume_whose_disk_is_gone(host: Host, listeners: s
     assert not (host.podman / "volume-undercroft-sidecars").exists()
     assert not (host.podman / "secret").exists()
     assert not (host.podman / "network-undercroft").exists()
+
+
+def test_purge_spares_a_network_of_somebody_else(host: Host, listeners: str) -> None:
+    (host.podman / "network-undercroft").write_text("create undercroft\n")
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    code, said = host.run("purge", "--yes")
+    assert (code, "the network undercroft is not of this script, and stays" in said) == (0, True), said
+    assert (host.podman / "network-undercroft").exists()
 
 
 @pytest.mark.parametrize(
