@@ -55,7 +55,7 @@ case "$1 ${2:-}" in
         echo "$PWD/volume-$3" ;;
     "volume unmount") ;;
     "volume rm") rm -r "volume-$3" ;;
-    "ps -a") name=${4#volume=}; ! exists "holders-$name" || cat "holders-$name" ;;
+    "ps -a") ! exists "ps-$4" || cat "ps-$4" ;;
     "unshare "*) "${@:2}" ;;
     "pod exists") exists pod ;;
     "pod stop" | "pod rm") rm -f pod ;;
@@ -282,8 +282,9 @@ def test_a_port_of_another_program_is_named_and_our_own_is_not(host: Host, liste
 
 def test_a_pod_that_is_paused_is_told(host: Host, listeners: str) -> None:
     (host.podman / "paused").touch()
+    (host.podman / "ps-pod=undercroft").write_text("1-infra\nundercroft-embed\n")
     code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
-    assert (code, "'podman pod unpause undercroft'" in said) == (1, True), said
+    assert (code, "'podman unpause 1-infra undercroft-embed'" in said) == (1, True), said
     assert (host.podman / "pod").exists()
 
 
@@ -473,7 +474,7 @@ def test_a_pod_of_somebody_else_stays(host: Host, listeners: str, label: str, wo
 
 def test_purge_deletes_nothing_while_a_container_of_somebody_else_uses_a_volume(host: Host, listeners: str) -> None:
     assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
-    (host.podman / "holders-undercroft-sidecars").write_text("backup\n")
+    (host.podman / "ps-volume=undercroft-sidecars").write_text("backup\n")
     code, said = host.run("purge", "--yes")
     assert (code, "undercroft-sidecars is used by a container that is not ours, backup" in said) == (1, True), said
     assert (host.podman / "volume-undercroft-postgres").exists()
