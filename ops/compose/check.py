@@ -1,7 +1,7 @@
 """Run ``ops/compose/undercroft`` for real: ``python -m ops.compose.check [LAYOUTS]``, as root or rootless.
 
-Load, model, up, index, search, kill, save and restore, purge; with images of this checkout. Refuses where podman has an
-appliance already, and leaves nothing behind. Takes two or three minutes.
+Load, model, up, index, search, pause, kill, save and restore, purge; with images of this checkout. Refuses where podman
+has an appliance already, and leaves nothing behind. Takes two or three minutes.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def main() -> None:
             check.run(layouts)
         finally:
             check.script("purge", "--yes", fails=None)
-            for tag in podman(
-                "images", "--format", "{{.Repository}}:{{.Tag}}", "--filter", f"reference={IMAGES}/*"
-            ).split():
-                podman("untag", tag, tag)
+            # A filter by name brings in all other names of the same images.
+            for tag in podman("images", "--format", "{{.Repository}}:{{.Tag}}").split():
+                if tag.startswith(f"{IMAGES}/"):
+                    podman("untag", tag, tag)
     if left := there():
         sys.exit(f"purge left {', '.join(left)}")
     print("compose: all steps done")
@@ -72,9 +72,10 @@ class Check:
         self.scratch = scratch
         self.state = scratch / "state"
         self.sources = scratch / 'R&D | "code"'
+        (scratch / "compose.env").touch()
         self.environment: dict[str, str] = {
             **{name: value for name, value in os.environ.items() if not name.startswith("UNDERCROFT_")},
-            "CONFIG": str(scratch / "none"),
+            "CONFIG": str(scratch / "compose.env"),
             "UNDERCROFT_STATE": str(self.state),
             "UNDERCROFT_IMAGES": IMAGES,
         }
@@ -120,6 +121,13 @@ class Check:
         self.cli("models", "list", says="all-minilm-l6-v2")
         self.cli("index", str(self.sources), "--project", "check", says="1 made via all-minilm-l6-v2")
         self.cli("search", QUESTION, says=ANSWER)
+        other = str(self.scratch / "other")
+        for command in (("up",), ("down",), ("purge", "--yes")):
+            self.script(*command, fails=True, says=f"another folder of state, {self.state}", UNDERCROFT_STATE=other)
+        podman("pod", "pause", "undercroft")
+        self.script("up", fails=True, says="the pod is paused")
+        podman("unpause", *podman("ps", "-aq", "--filter", "pod=undercroft", "--filter", "status=paused").split())
+        self.script("status", says="decisions serves")
         # What was named once holds.
         self.script("up", says=str(self.sources))
         self.cli("index", "--project", "check", says="nothing changed")
@@ -145,6 +153,9 @@ class Check:
         podman("volume", "export", "--output", str(saved), "undercroft-postgres")
         shutil.copytree(self.state, self.scratch / "saved")
         self.script("purge", fails=True, says="--yes")
+        backup = podman("create", "--volume", "undercroft-sidecars:/data", f"{IMAGES}/postgres:0.1.0").strip()
+        self.script("purge", "--yes", fails=True, says="undercroft-sidecars is used by a container")
+        podman("rm", backup)
         assert "volume undercroft-postgres" in there()
         self.script("purge", "--yes")
         assert there() == []
@@ -152,6 +163,9 @@ class Check:
         shutil.copytree(self.scratch / "saved", self.state)
         podman("volume", "create", "undercroft-postgres")
         podman("volume", "import", "undercroft-postgres", str(saved))
+        # Of an appliance that was here before.
+        (self.scratch / "old").write_text("{}")
+        podman("secret", "create", "undercroft", str(self.scratch / "old"))
         self.script("up", says="search serves")
         wait("what was saved is found", lambda: self.cli("search", QUESTION, fails=None) == 0)
         self.cli("search", QUESTION, says=ANSWER)

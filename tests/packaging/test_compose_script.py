@@ -39,12 +39,14 @@ case "$1 ${2:-}" in
             4.[0-4].*no_default_route*) exit 125 ;;
         esac
         echo "$@" >network-undercroft ;;
-    "network inspect") echo "[{\"subnets\": [{
+    "network inspect")
+        if [ "$3" = --format ]; then sed -n 's/.*--label [^ ]*=\([^ ]*\).*/\1/p' "network-$5"; exit; fi
+        echo "[{\"subnets\": [{
         \"subnet\": \"10.89.0.0/24\",
         }], \"options\": \"$(cat "network-$3")\"}]" ;;
     "network rm") rm -f "network-$3" ;;
     "secret inspect") exists secret ;;
-    "secret create") cat >secret ;;
+    "secret create") ! exists secret || { echo "secret name in use" >&2; exit 125; }; cat >secret ;;
     "secret rm") rm -f secret ;;
     "volume exists") exists "volume-$3" ;;
     "volume inspect") exists "volume-$5" || exit 125
@@ -52,15 +54,18 @@ case "$1 ${2:-}" in
     "volume mount") ! exists "broken-$3" || { echo "Error: special device does not exist" >&2; exit 125; }
         echo "$PWD/volume-$3" ;;
     "volume unmount") ;;
-    "volume rm") rm -rf "volume-$4" ;;
+    "volume rm") rm -r "volume-$3" ;;
+    "ps -a") ! exists "ps-$4" || cat "ps-$4" ;;
     "unshare "*) "${@:2}" ;;
     "pod exists") exists pod ;;
     "pod stop" | "pod rm") rm -f pod ;;
-    "pod inspect") exists pod && echo infra ;;
+    "pod inspect") exists pod || exit 125
+        case "$4" in *Labels*) cat pod ;; *) echo infra ;; esac ;;
     "create "*) [ $# = 3 ] || { echo "no command or entrypoint provided" >&2; exit 125; }; echo container ;;
     "cp "*) mkdir -m 700 "$3/tiny"; echo "{}" >"$3/tiny/manifest.json"; chmod 600 "$3/tiny/manifest.json" ;;
     "rm container") ;;
-    "kube play") touch pod; mkdir -p volume-undercroft-postgres/pgdata volume-undercroft-sidecars
+    "kube play") sed -n 's/^ *undercroft.state: "\(.*\)"$/\1/p' "${!#}" >pod
+        mkdir -p volume-undercroft-postgres/pgdata volume-undercroft-sidecars
         echo 17 >volume-undercroft-postgres/pgdata/PG_VERSION; echo >volume-undercroft-sidecars/made ;;
     "container inspect")
         exists pod || exit 125
@@ -69,7 +74,7 @@ case "$1 ${2:-}" in
                 if exists "seen-$3"; then cat "seen-$3"
                 elif [ "$3" = undercroft-migrate ]; then echo "exited 0 0 1000 1005"
                 else echo "running 0 0 1000 0"; fi ;;
-            *) echo running ;;
+            *) if exists paused; then echo paused; else echo running; fi ;;
         esac ;;
     "exec "*) ! exists "exec-$2" || . "./exec-$2" ;;
     *) echo "nobody expected: $*" >&2; exit 1 ;;
@@ -153,7 +158,7 @@ def listeners(host: Host) -> Iterator[str]:
         one.bind((address, port))
         one.listen()
         opened.append(one)
-    (host.podman / "pod").touch()
+    (host.podman / "pod").write_text(f"{host.state}\n")
     host.state.mkdir()
     (host.state / "undercroft.yaml").write_text(f'  - {{hostIP: "{address}"}}\n')
     yield address
@@ -168,8 +173,17 @@ def test_the_model_comes_out_of_its_image_readable_whatever_the_umask(host: Host
         assert stat.S_IMODE(path.stat().st_mode) == 0o755
     assert stat.S_IMODE((host.state / "models" / "tiny" / "manifest.json").stat().st_mode) == 0o644
     assert os.listdir(host.state / "models") == ["tiny"]
-    # Once more: the new one takes its place.
+
+
+def test_a_model_that_is_there_stays(host: Host) -> None:
     assert host.run("model")[0] == 0
+    code, said = host.run("model")
+    assert (code, "tiny is there already" in said) == (0, True), said
+    (host.state / "models" / "tiny" / "manifest.json").write_text("of the admin\n")
+    code, said = host.run("model")
+    assert (code, "move it away" in said) == (1, True), said
+    assert (host.state / "models" / "tiny" / "manifest.json").read_text() == "of the admin\n"
+    assert os.listdir(host.state / "models") == ["tiny"]
 
 
 def test_paths_reach_the_pod_as_they_are(host: Host, listeners: str) -> None:
@@ -210,6 +224,29 @@ def test_a_file_of_settings_that_bash_cannot_read_is_named(host: Host, text: str
     assert host.calls() == []
 
 
+def test_a_file_of_settings_that_is_none_or_of_windows_is_named(host: Host) -> None:
+    config = host.root / "compose.env"
+    for wrong in (config, host.root):
+        code, said = host.run("status", CONFIG=str(wrong))
+        assert (code, f"CONFIG names {wrong}, which is no file" in said) == (1, True), said
+    config.write_bytes(b"UNDERCROFT_TAG=0.1.0\r\n")
+    code, said = host.run("status", CONFIG=str(config))
+    assert (code, f"{config} has the line ends of Windows" in said) == (1, True), said
+    # Where nobody names it there may be none, and no HOME either.
+    code, said = host.run("status", HOME="")
+    assert (code, "not up" in said) == (1, True), said
+
+
+def test_a_full_disk_leaves_no_half_of_a_password(host: Host, listeners: str) -> None:
+    program = host.root / "bin" / "cat"
+    program.write_text('#!/bin/sh\n[ $# = 0 ] || exec /bin/cat "$@"\nprintf half\nexit 1\n')
+    program.chmod(0o755)
+    code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
+    assert (code, f"{host.state}/password can't be written: is there room" in said) == (1, True), said
+    assert sorted(one.name for one in host.state.glob("*") if "password" in one.name or "new" in one.name) == []
+    assert (host.podman / "pod").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -241,6 +278,24 @@ def test_a_port_of_another_program_is_named_and_our_own_is_not(host: Host, liste
     (host.podman / "pod").unlink()
     code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
     assert (code, "is taken" in said) == (1, True), said
+
+
+def test_a_pod_that_is_paused_is_told(host: Host, listeners: str) -> None:
+    (host.podman / "paused").touch()
+    (host.podman / "ps-pod=undercroft").write_text("1-infra\nundercroft-embed\n")
+    code, said = host.run("up", UNDERCROFT_ADDRESS=listeners)
+    assert (code, "'podman unpause 1-infra undercroft-embed'" in said) == (1, True), said
+    assert (host.podman / "pod").exists()
+
+
+def test_a_port_that_swallows_what_is_sent_is_named(host: Host) -> None:
+    address = f"127.{os.getpid() % 200 + 10}.{id(host) % 200}.9"
+    with socket.socket() as full, socket.socket() as first:
+        full.bind((address, PORTS[1]))
+        full.listen(0)
+        first.connect((address, PORTS[1]))
+        code, said = host.run("up", UNDERCROFT_ADDRESS=address)
+    assert (code, "50052" in said, "neither answers nor refuses" in said) == (1, True, True), said
 
 
 def test_status_sees_that_the_database_does_not_answer(host: Host, listeners: str) -> None:
@@ -329,8 +384,14 @@ def test_the_secret_is_made_again_from_the_state_folder(host: Host, listeners: s
     (host.podman / "secret").unlink()
     assert host.run("up")[0] == 0
     assert (host.podman / "secret").read_bytes() == made
-    (host.podman / "secret").unlink()
+    # One of another database, as on a host where the folder was restored.
+    (host.podman / "secret").write_text("old")
+    assert host.run("up")[0] == 0
+    assert (host.podman / "secret").read_bytes() == made
     (host.state / "password").unlink()
+    assert host.run("up")[0] == 0
+    assert (host.podman / "secret").read_bytes() == made
+    (host.podman / "secret").unlink()
     code, said = host.run("up")
     assert (code, "bring one of them back" in said) == (1, True)
     assert (host.podman / "pod").exists()
@@ -376,6 +437,48 @@ def test_purge_empties_what_was_made_beforehand_and_deletes_the_rest(host: Host,
     assert not (host.podman / "volume-undercroft-sidecars").exists()
     assert not (postgres / "pgdata").exists()
     assert (postgres / "foreign").exists()
+
+
+def test_purge_goes_on_past_a_volume_whose_disk_is_gone(host: Host, listeners: str) -> None:
+    volume(host, "postgres")
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    (host.podman / "broken-undercroft-postgres").touch()
+    code, said = host.run("purge", "--yes")
+    assert (code, "special device" in said) == (1, True), said
+    assert "undercroft-postgres stayed" in said
+    assert "'podman volume rm undercroft-postgres'" in said
+    assert not (host.podman / "volume-undercroft-sidecars").exists()
+    assert not (host.podman / "secret").exists()
+    assert not (host.podman / "network-undercroft").exists()
+
+
+def test_purge_spares_a_network_of_somebody_else(host: Host, listeners: str) -> None:
+    (host.podman / "network-undercroft").write_text("create undercroft\n")
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    code, said = host.run("purge", "--yes")
+    assert (code, "the network undercroft is not of this script, and stays" in said) == (0, True), said
+    assert (host.podman / "network-undercroft").exists()
+
+
+@pytest.mark.parametrize(
+    ("label", "words"), [("/srv/other one", "UNDERCROFT_STATE=/srv/other\\ one undercroft down"), ("", "did not make")]
+)
+def test_a_pod_of_somebody_else_stays(host: Host, listeners: str, label: str, words: str) -> None:
+    (host.podman / "pod").write_text(f"{label}\n")
+    for command in (("up",), ("down",), ("purge", "--yes")):
+        code, said = host.run(*command, UNDERCROFT_ADDRESS=listeners)
+        assert (code, words in said) == (1, True), said
+    assert (host.podman / "pod").exists()
+    assert not [call for call in host.calls() if call[:2] not in (["pod", "exists"], ["pod", "inspect"])]
+
+
+def test_purge_deletes_nothing_while_a_container_of_somebody_else_uses_a_volume(host: Host, listeners: str) -> None:
+    assert host.run("up", UNDERCROFT_ADDRESS=listeners)[0] == 0
+    (host.podman / "ps-volume=undercroft-sidecars").write_text("backup\n")
+    code, said = host.run("purge", "--yes")
+    assert (code, "undercroft-sidecars is used by a container that is not ours, backup" in said) == (1, True), said
+    assert (host.podman / "volume-undercroft-postgres").exists()
+    assert (host.podman / "secret").exists()
 
 
 def test_one_at_a_time(host: Host) -> None:
