@@ -24,11 +24,12 @@ _MAX_SHOWN_CHARS = 80
 _MAX_PROBLEMS = 100  # of one file
 _CREDENTIALS = re.compile(r"//[^/\s]*@")
 # What of TOML may hold dots that are no part of a key; each runs to the end of the text where it has no end of its own.
+# Atomic groups, since Python before 3.11.5 takes possessive quantifiers of groups wrongly (python/cpython#106052).
 _TOML_TEXT = re.compile(
     r'''
-    """(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5}|\Z|\\)
-    |\'{3}(?:[^']++|'(?!''))*+(?:'{3,5}|\Z)
-    |"(?:[^"\\\n]++|\\.)*+(?:"|\Z|\n|\\)
+    """(?>(?:[^"\\]++|\\.|"(?!""))*)(?:"{3,5}|\Z|\\)
+    |\'{3}(?>(?:[^']++|'(?!''))*)(?:'{3,5}|\Z)
+    |"(?>(?:[^"\\\n]++|\\.)*)(?:"|\Z|\n|\\)
     |'[^'\n]*+(?:'|\Z|\n)
     |\#[^\n]*+
     ''',

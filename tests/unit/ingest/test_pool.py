@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -103,7 +104,10 @@ def test_files_in_work_end_soon_after_they_are_stopped() -> None:
 
 
 def test_more_open_files_than_select_can_take_change_nothing() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
         for _ in range(1100):
             stack.enter_context(open(os.devnull, "rb"))
         with ExtractionPool(SETTINGS) as pool:
