@@ -38,6 +38,7 @@ _UNREACHABLE = (
     "unable to connect",
     "no route to host",
     "the remote end hung up",
+    "connection reset by peer",
     "early eof",
     "could not read from remote repository",
 )
